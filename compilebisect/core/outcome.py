@@ -1,0 +1,100 @@
+"""What probes see: kinds of fault, stages of the compiler stack, faults and observations.
+
+Plain frozen data shared by every layer. Nothing here judges; see `blame` for that.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+
+class Kind(str, Enum):
+    """Kinds of fault, worst first: a module's status is the worst kind that it shows."""
+
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    DIVERGENCE = "divergence"
+    GRAPH_BREAK = "graph_break"
+    RECOMPILE = "recompile"
+    SLOWDOWN = "slowdown"
+
+    @property
+    def severity(self) -> int:
+        """Rank of the kind, 0 being the worst."""
+        return list(Kind).index(self)
+
+
+class Stage(str, Enum):
+    """Where the compiler stack goes wrong, in the order in which a program passes through it."""
+
+    DYNAMO = "dynamo"
+    AOT_AUTOGRAD = "aot_autograd"
+    INDUCTOR = "inductor"
+    TRITON = "triton"
+    CPP = "cpp"
+    RUNTIME = "runtime"
+
+
+class Rung(str, Enum):
+    """Backends of the ladder that names the stage, lowest first."""
+
+    EAGER = "eager"
+    AOT_EAGER = "aot_eager"
+    AOT_EAGER_DECOMP_PARTITION = "aot_eager_decomp_partition"
+    INDUCTOR = "inductor"
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One Python frame of a stack: `code` is the stripped text of the line."""
+
+    file: str
+    line: int
+    function: str
+    code: str = ""
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that went wrong in a probe.
+
+    `type` is what identifies it besides its place: the graph-break type, the exception's type name,
+    the signal's name, or what differs in a divergence (`values`, `shape`, `mutation of input`, ...).
+    `frames` run from the outermost to the innermost call and hold the user's and libraries' frames alone,
+    without those of torch and the standard library. `location` is the innermost of them, or the place
+    that called the module where no frame of its own exists.
+    """
+
+    kind: Kind
+    type: str
+    message: str = ""
+    stage: Stage | None = None
+    frames: tuple[Frame, ...] = ()
+    location: Frame | None = None
+    hint: str = ""
+    evidence: dict[str, Any] = {}
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """What one probe saw. No faults and `completed` means healthy.
+
+    `compile_s` and `run_s` are seconds, `peak_bytes` the worker's peak resident memory. `graphs` counts the
+    FX graphs that reached the backend, `frames_compiled` the Python frames that Dynamo converted, also those
+    without any operator. `completed` is False where a fault ended the probe before all of it was done.
+    `is_blind` says that the output was constant, so that a divergence inside could not have shown in it.
+    """
+
+    faults: tuple[Fault, ...] = ()
+    completed: bool = True
+    graphs: int = 0
+    operators: int = 0
+    frames_compiled: int = 0
+    compile_s: float = 0.0
+    run_s: float = 0.0
+    peak_bytes: int = 0
+    is_blind: bool = False
+    skipped: str = ""
+    notes: tuple[str, ...] = ()
+    faults_by_instance: dict[str, tuple[Fault, ...]] = {}

@@ -1,0 +1,54 @@
+"""The one hierarchy of errors that users meet. Each says what is wrong, where, and how to mend it."""
+
+from __future__ import annotations
+
+
+class CompilebisectError(Exception):
+    """Root of all errors that end a command with a message instead of a traceback.
+
+    Attributes:
+        what: one stable sentence.
+        where: a file and line, a JSON path or a module path; may be empty.
+        fix: an imperative that names the flag or the edit; may be empty.
+        detail: further lines, such as the user's own trimmed traceback; may be empty.
+        exit_status: what the command exits with.
+    """
+
+    exit_status = 2
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "", detail: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.fix = fix
+        self.detail = detail
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        if self.fix:
+            text += f"\n{self.fix}"
+        if self.detail:
+            text += f"\n\n{self.detail}"
+        return text
+
+
+class UsageError(CompilebisectError):
+    """The command, the target or an option is wrong."""
+
+
+class SpecError(UsageError):
+    """The input spec is wrong; `where` is the JSON path of the fault."""
+
+
+class TargetError(UsageError):
+    """The target cannot be found or is no module."""
+
+
+class CannotTestError(CompilebisectError):
+    """The model could not be tested: eager failure, missing device, torch that cannot compile."""
+
+    exit_status = 125
+
+
+class EagerFailure(CannotTestError):
+    """The model fails in eager mode."""
