@@ -1,0 +1,1 @@
+"""The command line: text in, settings out, rendering and exit status back."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any, Literal
 
 import msgspec
 
 from compilebisect.core.outcome import Kind, Stage
+from compilebisect.errors import UsageError
 
 SCHEMA = "compilebisect-report/1"
 
@@ -91,10 +94,17 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of the whole run and number of probes that compiled."""
+    """Seconds of the whole run and of one eager run, number of probes that compiled, peak resident memory.
+
+    `eager_peak_bytes` is the peak of the process that ran the model in eager mode, `worker_peak_bytes` the highest
+    of those that compiled.
+    """
 
     total_s: float = 0.0
     compiles: int = 0
+    eager_s: float = 0.0
+    eager_peak_bytes: int = 0
+    worker_peak_bytes: int = 0
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,3 +119,63 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     timing: Timing = Timing()
     notes: tuple[str, ...] = ()
+
+
+def report_json(report: Report) -> bytes:
+    """Return the report as pretty UTF-8 JSON with a final newline.
+
+    Evidence and settings may hold anything: what JSON cannot say is written as text (`inf`, `nan`, a repr).
+    """
+    data = msgspec.to_builtins(report, str_keys=True, enc_hook=repr)
+    text = json.dumps(_json_value(data), ensure_ascii=False, allow_nan=False, indent=2)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def report_from_json(data: bytes) -> Report:
+    """Return the report that the JSON text holds; unknown fields are ignored, so that newer writers can add some.
+
+    Raises:
+        UsageError: the text is no JSON, no report, of another schema version, or has a field of a wrong type;
+            `where` is then the JSON path.
+    """
+    try:
+        value = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"this is no JSON text: {error}", fix=_FIX) from error
+    if not isinstance(value, dict) or not isinstance(value.get("schema"), str):
+        raise UsageError("this JSON is no compilebisect report: it has no `schema`", fix=_FIX)
+    if value["schema"] != SCHEMA:
+        raise UsageError(
+            f"unknown report version {value['schema']!r}; this compilebisect reads {SCHEMA!r}",
+            where="schema",
+            fix="Read the report with the version of compilebisect that wrote it, or run the bisection again.",
+        )
+    try:
+        return msgspec.convert(value, Report)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `")
+        where = place.rstrip("`").removeprefix("$").removeprefix(".")
+        raise UsageError(what[:1].lower() + what[1:], where=where, fix=_FIX) from error
+
+
+def report_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a report, as published in `report.schema.json`."""
+    schema = msgspec.json.schema(Report)
+    body = schema["$defs"]["Report"]
+    body["properties"]["schema"] = {"const": SCHEMA}
+    body["required"] = ["schema", *body["required"]]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, **schema}
+
+
+_FIX = "Give the `report.json` that a run of compilebisect wrote."
+
+
+def _json_value(value: Any) -> Any:
+    """Replace the floats that JSON lacks, and what `to_builtins` left as tuples."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_value(item) for item in value]
+    return value

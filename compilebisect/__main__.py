@@ -1,0 +1,53 @@
+"""Entry of the command line: turns whatever ends a command into a message and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+INTERNAL_ERROR_STATUS = 125
+INTERRUPTED_STATUS = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status; no traceback is ever shown without `-v`.
+
+    Args:
+        arguments: words after the program's name; those of the process where None.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        from compilebisect.cli.main import run_command_line
+
+        return run_command_line(words)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED_STATUS
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `compilebisect show report.json | head`. Keep Python from
+        # complaining about it when it flushes standard output at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last door: users get a message, and with -v the traceback
+        _tell_internal_error(error, is_verbose=bool({"-v", "--verbose"}.intersection(words)))
+        return INTERNAL_ERROR_STATUS
+
+
+def _tell_internal_error(error: Exception, *, is_verbose: bool) -> None:
+    import traceback  # here, as it is seldom needed and slow to import
+
+    if is_verbose:
+        traceback.print_exception(error)
+    # the last line of the innermost frame is enough to tell two reports of it apart
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    print(
+        f"error: compilebisect itself failed: {type(error).__name__}: {error}\n"
+        f"({os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}) Please report this"
+        + ("." if is_verbose else ", with the output of the same command with -v."),
+        file=sys.stderr,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

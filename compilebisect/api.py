@@ -1,0 +1,123 @@
+"""The composition root: runs the walk over worker processes and makes the report. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import compilebisect
+from compilebisect import errors
+from compilebisect.bisection import Bisection
+from compilebisect.cache_folder import cache_folder, torch_version, worker_environment
+from compilebisect.core.findings import Verdicts
+from compilebisect.core.input_spec import parse_spec
+from compilebisect.core.report import Environment, Report, Timing, report_json
+from compilebisect.errors import CannotTestError
+from compilebisect.progress import ProgressListener, SilentProgress
+from compilebisect.repro.stage import ReproStage
+from compilebisect.settings import Settings
+from compilebisect.workers.supervisor import Supervisor
+
+PRELOAD = ("compilebisect.runtime.preload",)
+
+
+def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
+    """Bisect a model and write `report.json` and the repro scripts to `settings.out`.
+
+    An interrupt (KeyboardInterrupt) ends the walk; the report then holds what was found so far and says
+    `complete: false`.
+
+    Raises:
+        CompilebisectError: the target, the spec or an option is wrong, or the model cannot be tested.
+    """
+    progress = progress or SilentProgress()
+    if torch_version() is None:
+        raise CannotTestError("torch is not installed", fix="Install it, for example with `pip install torch`.")
+    if settings.inputs is None:
+        parse_spec(settings.spec)  # a wrong spec is told before torch is started
+    started = time.monotonic()
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=folder))
+    try:
+        environment = worker_environment(os.environ, folder)
+        with Supervisor(environment, scratch, PRELOAD, journal=scratch / "journal.jsonl") as supervisor:
+            bisection = Bisection(settings, supervisor, scratch, progress)
+            return _bisect(bisection, settings, started, environment, progress)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _bisect(
+    bisection: Bisection,
+    settings: Settings,
+    started: float,
+    environment: dict[str, str],
+    progress: ProgressListener,
+) -> Report:
+    out = Path(settings.out)
+    bisection.open()  # an interrupt up to here leaves nothing to report
+    complete = True
+    try:
+        bisection.walk_all()
+    except KeyboardInterrupt:
+        complete = False
+    verdicts = Verdicts(bisection.walk, bisection.description.root_dir)
+    for finding in verdicts.findings:
+        progress.finding_made(finding)
+    out.mkdir(parents=True, exist_ok=True)
+    if settings.repro and complete and verdicts.findings:
+        stage = ReproStage(bisection, verdicts, out, environment, progress)
+        try:
+            stage.prove_all()
+        except KeyboardInterrupt:
+            complete = False
+    description = bisection.description
+    report = Report(
+        complete=complete,
+        target=settings.target,
+        environment=Environment(
+            compilebisect=compilebisect.__version__,
+            torch=description.torch,
+            triton=description.triton,
+            python=_python_version(),
+            device=description.device,
+            cuda=description.cuda,
+        ),
+        settings=_settings_in_force(settings),
+        modules=tuple(verdicts.modules()),
+        findings=tuple(verdicts.findings),
+        timing=Timing(
+            total_s=round(time.monotonic() - started, 3),
+            compiles=bisection.walk.probes_made,
+            eager_s=round(description.eager_s, 4),
+            eager_peak_bytes=description.peak_bytes,
+            worker_peak_bytes=bisection.worker_peak_bytes,
+        ),
+        notes=tuple([*description.notes, *bisection.notes]),
+    )
+    (out / "report.json").write_bytes(report_json(report))
+    return report
+
+
+def _python_version() -> str:
+    import platform
+
+    return platform.python_version()
+
+
+def _settings_in_force(settings: Settings) -> dict[str, Any]:
+    values = msgspec.to_builtins(settings)
+    values.pop("spec_dir", None)
+    return dict(values)
+
+
+def raise_user_error(name: str, **parts: str) -> None:
+    """Raise an error of `compilebisect.errors` by the name of its class."""
+    raise getattr(errors, name, CannotTestError)(parts.pop("what"), **parts)

@@ -1,0 +1,234 @@
+"""Carries out the walk: hands probes to worker processes and turns how they end into observations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from compilebisect import errors
+from compilebisect.core.fingerprint import worst
+from compilebisect.core.messages import Answer, CaptureOrder, Description, ProbeOrder
+from compilebisect.core.module_tree import ModuleTree
+from compilebisect.core.outcome import Kind, Observation
+from compilebisect.core.units import units_of
+from compilebisect.core.walk import Probe, Walk
+from compilebisect.errors import CannotTestError
+from compilebisect.golden_store import GoldenStore
+from compilebisect.process_end import observation_from_death, observation_from_timeout
+from compilebisect.progress import ProgressListener
+from compilebisect.settings import Settings
+from compilebisect.workers.call_outcome import Died, Failed, Outcome, Replied, TimedOut
+from compilebisect.workers.supervisor import Supervisor, Worker
+
+_SERVICE = "compilebisect.runtime.service"
+# Loading and one eager run of a large model may take long, and end with an error of their own if they do not work.
+_LOAD_TIMEOUT_S = 1800.0
+
+
+class Bisection:
+    """One run of the walk, with the workers that it needs.
+
+    `walk` and `description` exist after `open()`.
+    """
+
+    def __init__(self, settings: Settings, supervisor: Supervisor, scratch: Path, progress: ProgressListener) -> None:
+        self.settings = settings
+        self.supervisor = supervisor
+        self.scratch = scratch
+        self.progress = progress
+        self.notes: list[str] = []
+        self.worker_peak_bytes = 0
+        self.description: Description
+        self.walk: Walk
+        self.store: GoldenStore
+        self._settings_bytes = msgspec.msgpack.encode(settings)
+        self._needs_fresh_interpreter = False
+        self._idle: list[Worker] = []
+        self._busy: dict[Worker, Probe] = {}
+        self._golden: Worker | None = None
+
+    def open(self) -> None:
+        """Load the model, run it once in eager mode and lay out the walk.
+
+        Raises:
+            CompilebisectError: the target or the spec is wrong, or the model cannot be tested.
+        """
+        self.progress.phase_started("starting torch")
+        self.supervisor.start()
+        self._golden = self.loaded_worker("loading the model and running it in eager mode")
+        answer = self.ask(self._golden, "describe", b"", _LOAD_TIMEOUT_S, "the eager run")
+        assert answer.description is not None
+        self.description = answer.description
+        tree = ModuleTree(self.description.modules)
+        self.walk = Walk(
+            tree,
+            units_of(tree),
+            only=self.settings.only,
+            skip=self.settings.skip,
+            all_modules=self.settings.all_modules,
+            has_ladder=self.settings.backend == "inductor",
+            kinds=self.settings.check,
+        )
+        self.store = GoldenStore(self.walk, self.scratch, self._compares_values(), self._capture)
+
+    def walk_all(self) -> None:
+        """Probe until every unit has its verdict."""
+        count = self._worker_count()
+        try:
+            while not self.walk.is_finished():
+                while len(self._busy) < count:
+                    probe = self.walk.next_probe()
+                    if probe is None:
+                        break
+                    self._dispatch(probe)
+                if not self._busy:
+                    raise RuntimeError("the walk has units left and no probe to run")
+                for worker, outcome in self.supervisor.wait_any(list(self._busy), None):
+                    self._take(worker, outcome)
+        finally:
+            for worker in self._busy:
+                worker.kill()
+            self._busy.clear()
+
+    def loaded_worker(self, phase: str = "") -> Worker:
+        """Start a worker and load the model in it.
+
+        Raises:
+            CompilebisectError: the model cannot be loaded.
+        """
+        if phase:
+            self.progress.phase_started(phase)
+        worker = self.supervisor.start_worker(fresh_interpreter=self._needs_fresh_interpreter)
+        answer = self.ask(worker, "load", self._settings_bytes, _LOAD_TIMEOUT_S, "loading the model", checked=False)
+        if answer.error is not None and answer.error.name == "BadFork" and not self._needs_fresh_interpreter:
+            worker.kill()
+            self._needs_fresh_interpreter = True
+            return self.loaded_worker()
+        _raise_error(answer)
+        return worker
+
+    def idle_worker(self) -> Worker:
+        """Return a worker that has the model loaded and nothing to do."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                return worker
+        return self.loaded_worker()
+
+    def give_back(self, worker: Worker) -> None:
+        """Keep a worker for later use."""
+        if worker.is_alive:
+            self._idle.append(worker)
+
+    def ask(
+        self, worker: Worker, function: str, payload: bytes, timeout_s: float, doing: str, *, checked: bool = True
+    ) -> Answer:
+        """Call the service in a worker and wait for its answer.
+
+        Raises:
+            CompilebisectError: the worker says so, or it did not survive.
+        """
+        outcome = worker.call(f"{_SERVICE}:{function}", payload, timeout_s)
+        if isinstance(outcome, Replied):
+            answer = msgspec.msgpack.decode(outcome.payload, type=Answer)
+            if checked:
+                _raise_error(answer)
+            return answer
+        if isinstance(outcome, Failed):
+            raise CannotTestError(f"{doing} failed: {outcome.type}: {outcome.message}", detail=outcome.traceback)
+        if isinstance(outcome, TimedOut):
+            raise CannotTestError(f"{doing} did not finish within {timeout_s:.0f} s", detail=outcome.stack)
+        how = outcome.signal or f"exit status {outcome.exit_code}"
+        raise CannotTestError(f"the process died while {doing}: {how}", detail=outcome.stack or outcome.output)
+
+    def order_for(self, probe: Probe) -> ProbeOrder:
+        """Return what a worker must know to carry out a probe."""
+        settings, unit = self.settings, self.walk.units[probe.unit]
+        tree = self.walk.tree
+        is_check = probe.purpose == "check" and not probe.fenced
+        others = unit.paths[1:] if is_check and self._compares_values() else ()
+        return ProbeOrder(
+            path=probe.path,
+            folder=str(self.store.folder),
+            calls=tree[probe.path].calls,
+            instances=tuple((path, tree[path].calls) for path in others if path not in self.store.failures),
+            backend=probe.rung.value if probe.rung else settings.backend,
+            mode=settings.mode if probe.rung is None else None,
+            dynamic=settings.dynamic,
+            fenced=probe.fenced,
+            train=settings.train,
+            seed=settings.seed,
+            tolerance=settings.tolerance,
+            compares_values=self._compares_values(),
+        )
+
+    # --- one probe ----------------------------------------------------------------------------------------------
+
+    def _dispatch(self, probe: Probe) -> None:
+        done = len(self.walk.units) - self.walk.remaining()
+        record = self.walk.tree[probe.path]
+        rung = probe.rung.value if probe.rung else self.settings.backend
+        self.progress.probe_started(probe.path, record.class_name, rung, done, len(self.walk.units))
+        reason = self.store.prepare(probe)
+        if not reason and not record.is_traceable:
+            reason = "it is a ScriptModule, which torch.compile leaves alone"
+        if reason:
+            self.walk.record(probe, Observation(skipped=reason))
+            return
+        worker = self.loaded_worker() if probe.is_cold else self.idle_worker()
+        label = f"{probe.path or record.class_name} [{rung}, {probe.purpose}]"
+        payload = msgspec.msgpack.encode(self.order_for(probe))
+        worker.send(f"{_SERVICE}:run_probe", payload, self.settings.timeout_s, label=label)
+        self._busy[worker] = probe
+
+    def _take(self, worker: Worker, outcome: Outcome) -> None:
+        probe = self._busy.pop(worker)
+        observation = self._observation(outcome)
+        self.worker_peak_bytes = max(self.worker_peak_bytes, observation.peak_bytes)
+        self.give_back(worker)
+        self.walk.record(probe, observation)
+        kinds = [fault.kind for fault in observation.faults]
+        found = worst(kinds)
+        status = found.value if found else ("skipped" if observation.skipped else "ok")
+        done = len(self.walk.units) - self.walk.remaining()
+        self.progress.probe_finished(probe.path, status, done, len(self.walk.units))
+
+    def _observation(self, outcome: Outcome) -> Observation:
+        if isinstance(outcome, Replied):
+            answer = msgspec.msgpack.decode(outcome.payload, type=Answer)
+            _raise_error(answer)
+            assert answer.observation is not None
+            return answer.observation
+        if isinstance(outcome, Failed):
+            return Observation(skipped=f"the check itself failed: {outcome.type}: {outcome.message}", completed=False)
+        if isinstance(outcome, Died):
+            return observation_from_death(outcome)
+        return observation_from_timeout(outcome, self.settings.timeout_s)
+
+    def _capture(self, order: CaptureOrder) -> dict[str, str]:
+        if self._golden is None or not self._golden.is_alive:
+            self._golden = self.loaded_worker()
+        payload = msgspec.msgpack.encode(order)
+        return self.ask(self._golden, "capture", payload, _LOAD_TIMEOUT_S, "the eager run").capture_failures
+
+    def _compares_values(self) -> bool:
+        return Kind.DIVERGENCE in self.settings.check
+
+    def _worker_count(self) -> int:
+        if self.settings.workers:
+            return self.settings.workers
+        if self.description.device != "cpu":
+            return 1
+        import os
+
+        return max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 1)
+
+
+def _raise_error(answer: Answer) -> None:
+    if answer.error is not None:
+        error: Any = getattr(errors, answer.error.name, CannotTestError)
+        raise error(
+            answer.error.what, where=answer.error.where, fix=answer.error.fix, detail=answer.error.detail
+        )

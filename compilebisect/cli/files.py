@@ -1,0 +1,131 @@
+"""Reads the files that commands are given, with messages that name them, and writes standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from compilebisect.core.report import Report, report_from_json
+from compilebisect.errors import SpecError, UsageError
+from compilebisect.render.wording import CROSS, DASH, TICK, TIMES
+
+# What takes the place of drawing characters where standard output's encoding lacks them.
+_PLAIN = str.maketrans(
+    {
+        "├": "|",
+        "│": "|",
+        "└": "`",
+        "─": "-",
+        TICK: "ok",
+        CROSS: "x",
+        TIMES: "x",
+        DASH: "-",
+        "…": "..",
+        "·": "-",
+        "→": "->",
+    }
+)
+
+
+def read_bytes(path: str, what: str) -> bytes:
+    """Return a file's bytes, or those of standard input for `-`.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read()
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"cannot read {what}: {reason}", where=path, fix=_near_file(path)) from error
+
+
+def _near_file(path: str) -> str:
+    from compilebisect.core.nearest import did_you_mean
+
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        return f"There is no folder {folder!r}."
+    near = did_you_mean(os.path.basename(path), os.listdir(folder)).removeprefix("; ")
+    return f"{near[:1].upper()}{near[1:]}" if near else "Give the path of an existing file."
+
+
+def read_report(path: str) -> Report:
+    """Return the report in a file, or on standard input for `-`.
+
+    Raises:
+        UsageError: it cannot be read or is no report; `where` names the file and the JSON path.
+    """
+    data = read_bytes(path, "the report")
+    try:
+        return report_from_json(data)
+    except UsageError as error:
+        where = f"{path}: {error.where}" if error.where else path
+        raise UsageError(error.what, where=where, fix=error.fix) from error
+
+
+def read_spec(path: str) -> tuple[Any, str]:
+    """Return an input spec as parsed JSON, and the folder that paths in it are relative to.
+
+    Raises:
+        SpecError: it is no JSON, or an object in it has a key twice.
+        UsageError: it cannot be read.
+    """
+    data = read_bytes(path, "the input spec")
+    shown = "standard input" if path == "-" else path
+    try:
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        where = f"{shown}:{error.lineno}:{error.colno}"
+        raise SpecError(f"the input spec is no JSON: {error.msg}", where=where, fix="Mend it there.") from error
+    except UnicodeDecodeError as error:
+        raise SpecError("the input spec is no UTF-8 text", where=shown, fix="Save it as UTF-8 JSON.") from error
+    except RecursionError as error:
+        raise SpecError("the input spec is nested too deeply", where=shown, fix="Flatten it.") from error
+    except _BadJson as error:
+        raise SpecError(f"the input spec is no JSON: {error}", where=shown, fix="Mend it there.") from error
+    return value, "." if path == "-" else os.path.dirname(path) or "."
+
+
+class _BadJson(Exception):
+    """What Python's JSON reader accepts and JSON does not mean."""
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise _BadJson(f"the key {key!r} stands twice in one object")
+        result[key] = value
+    return result
+
+
+def _no_constant(name: str) -> Any:
+    raise _BadJson(f"{name} is not allowed in JSON")
+
+
+def write_output(text: str) -> None:
+    """Write to standard output in its encoding, with plainer characters where that lacks some."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def write_data(text: str) -> None:
+    """Write a machine format to standard output: UTF-8 whatever the terminal's encoding is."""
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is None:
+        sys.stdout.write(text)
+    else:
+        sys.stdout.flush()
+        stream.write(text.encode("utf-8", "backslashreplace"))
+    sys.stdout.flush()

@@ -1,0 +1,167 @@
+"""From the walk's results to the report's findings and module entries."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping, Sequence
+
+from compilebisect.core.blame import has_user_stack
+from compilebisect.core.fingerprint import FaultKey, fault_key, fingerprint, worst
+from compilebisect.core.module_tree import ModuleTree
+from compilebisect.core.outcome import Fault, Frame, Kind
+from compilebisect.core.report import Finding, Location, ModuleEntry, Origin, Status
+from compilebisect.core.units import Unit
+from compilebisect.core.walk import IntroducedFault, UnitResult, Walk
+
+_PACKAGES = ("site-packages/", "dist-packages/")
+
+
+class Verdicts:
+    """Findings in tree order, and the entries of all modules, made from a walk that may have been cut short."""
+
+    def __init__(self, walk: Walk, root_dir: str) -> None:
+        self.walk = walk
+        self.tree: ModuleTree = walk.tree
+        self.root_dir = root_dir
+        self._order = {path: position for position, path in enumerate(self.tree)}
+        self._groups = self._grouped()
+        self.findings: list[Finding] = []
+        self.faults: dict[str, IntroducedFault] = {}
+        for number, (item, paths) in enumerate(self._groups, start=1):
+            finding = self._finding(f"F{number}", item, paths)
+            self.findings.append(finding)
+            self.faults[finding.id] = item
+
+    def _grouped(self) -> list[tuple[IntroducedFault, list[str]]]:
+        """Put the same fault of several modules together; the first of them in the tree stands for all."""
+        groups: dict[tuple[FaultKey, str, tuple[str, ...]], list[tuple[str, IntroducedFault]]] = {}
+        for unit in self.walk.units:
+            for item in self.walk.results[unit.id].introduced:
+                for path in self._showing(unit, item):
+                    # A line is one cause wherever it is reached from; without a line, the class has to be the same.
+                    place = "" if has_user_stack(item.fault) else self.tree[path].class_id
+                    region = tuple(self.tree[other].class_id for other in item.region)
+                    groups.setdefault((fault_key(item.fault), place, region), []).append((path, item))
+        found = []
+        for members in groups.values():
+            members.sort(key=lambda member: self._order[member[0]])
+            found.append((members[0][1], list(dict.fromkeys(path for path, _ in members))))
+        return sorted(found, key=lambda group: (group[0].fault.kind.severity, self._order[group[1][0]]))
+
+    def _showing(self, unit: Unit, item: IntroducedFault) -> Sequence[str]:
+        if item.path != unit.path:
+            return [item.path]
+        observation = self.walk.results[unit.id].observation
+        if item.fault.kind is Kind.DIVERGENCE and observation is not None and observation.faults_by_instance:
+            # Weights differ, so each instance has a verdict of its own.
+            return [path for path in unit.paths if observation.faults_by_instance.get(path)] or [unit.path]
+        return unit.paths
+
+    def _finding(self, number: str, item: IntroducedFault, paths: list[str]) -> Finding:
+        fault, module = item.fault, paths[0]
+        evidence = dict(fault.evidence)
+        if item.region:
+            evidence["region"] = list(item.region)
+        if item.seen_in != module and item.seen_in:
+            evidence["only_inside"] = item.seen_in
+        evidence["message"] = fault.message[:4000]
+        if fault.frames:
+            evidence["stack"] = [
+                f"{self.file_name(frame)}:{frame.line} in {frame.function}: {frame.code}" for frame in fault.frames
+            ]
+        return Finding(
+            id=number,
+            kind=fault.kind,
+            module=module,
+            also_in=tuple(paths[1:]),
+            stage=fault.stage,
+            summary=summary_of(fault, self.tree[module].class_name),
+            location=self.location(fault.location),
+            fingerprint=fingerprint(fault, self.tree[module].class_name),
+            evidence=evidence,
+            hint=fault.hint,
+        )
+
+    def location(self, frame: Frame | None) -> Location | None:
+        """Return a frame as the report shows it."""
+        if frame is None:
+            return None
+        return Location(file=self.file_name(frame), line=frame.line, function=frame.function, code=frame.code)
+
+    def file_name(self, frame: Frame) -> str:
+        """Return the file of a frame relative to the target's folder, or to the folder of installed packages."""
+        root = os.path.join(self.root_dir, "")
+        if frame.file.startswith(root):
+            return frame.file[len(root) :]
+        for mark in _PACKAGES:
+            if mark in frame.file:
+                return frame.file.rsplit(mark, 1)[1]
+        return os.path.basename(frame.file)
+
+    def modules(self) -> list[ModuleEntry]:
+        """Return an entry for every module of the tree."""
+        introduced: dict[str, list[str]] = {}
+        for finding in self.findings:
+            for path in (finding.module, *finding.also_in):
+                introduced.setdefault(path, []).append(finding.id)
+        kinds = {finding.id: finding.kind for finding in self.findings}
+        return [self._entry(path, introduced.get(path, []), kinds) for path in self.tree]
+
+    def _entry(self, path: str, findings: list[str], kinds: Mapping[str, Kind]) -> ModuleEntry:
+        record = self.tree[path]
+        unit = self.walk.unit_of.get(path)
+        result = self.walk.results[unit.id] if unit else UnitResult()
+        status, origin = self._status(path, unit, result, [kinds[number] for number in findings])
+        observation = result.observation
+        notes = list(result.notes)
+        if result.skipped:
+            notes.append(result.skipped)
+        if record.dropped_signatures:
+            notes.append(f"{record.dropped_signatures} further kinds of call were not checked")
+        return ModuleEntry(
+            path=path,
+            cls=record.class_name,
+            status=status,
+            origin=origin,
+            children=record.children,
+            findings=tuple(findings),
+            same_as=unit.path if unit and unit.path != path else None,
+            shared_with=record.aliases,
+            implied=result.is_implied,
+            calls=record.call_count,
+            compile_s=round(observation.compile_s, 3) if observation and unit and unit.path == path else 0.0,
+            graphs=observation.graphs if observation else 0,
+            notes=tuple(dict.fromkeys(notes)),
+        )
+
+    def _status(
+        self, path: str, unit: Unit | None, result: UnitResult, own: list[Kind]
+    ) -> tuple[Status, Origin | None]:
+        inherited = [fault.kind for fault in result.inherited]
+        kind = worst([*own, *inherited])
+        if kind is not None:
+            return kind.value, "introduced" if own else "inherited"
+        if unit is None:
+            return "not_called", None
+        if result.skipped or not result.is_done:
+            return "skipped", None
+        return "ok", None
+
+
+def summary_of(fault: Fault, class_name: str) -> str:
+    """Say a fault in one line."""
+    first = next((line.strip() for line in fault.message.splitlines() if line.strip()), "")
+    if fault.kind is Kind.GRAPH_BREAK:
+        code = f" at `{fault.location.code}`" if fault.location else ""
+        return f"graph break{code}: {fault.type}"
+    if fault.kind is Kind.DIVERGENCE:
+        return f"compiled {class_name} differs from eager: {first}"
+    if fault.kind is Kind.CRASH:
+        return f"the process dies when {class_name} is compiled: {fault.type}"
+    if fault.kind is Kind.TIMEOUT:
+        return f"compiling {class_name} did not finish: {first}"
+    return f"{fault.type} when {class_name} is compiled: {_shortened(first)}"
+
+
+def _shortened(text: str, limit: int = 160) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,0 +1,163 @@
+"""From the JSON of an input spec to `InputSpec`: tells the short forms apart and checks everything that needs no torch.
+
+Every fault is a `SpecError` whose `where` is the JSON path in the user's document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from compilebisect.core.json_checks import child_path, natural_number, object_with_keys, type_name
+from compilebisect.core.nearest import did_you_mean, quoted
+from compilebisect.core.spec_leaves import LEAF_KINDS, TENSOR_KEYS, LeafParser
+from compilebisect.core.spec_types import (
+    CallLeaf,
+    ConstantLeaf,
+    DictLeaf,
+    DimLeaf,
+    FileLeaf,
+    InputSpec,
+    Leaf,
+    SequenceLeaf,
+    TensorLeaf,
+    Train,
+)
+from compilebisect.errors import SpecError
+
+__all__ = [
+    "CallLeaf",
+    "ConstantLeaf",
+    "DictLeaf",
+    "DimLeaf",
+    "FileLeaf",
+    "InputSpec",
+    "Leaf",
+    "SequenceLeaf",
+    "TensorLeaf",
+    "Train",
+    "parse_spec",
+]
+
+_TOP_KEYS = ("args", "kwargs", "dims", "train")
+_DIM_KEYS = ("values",)
+_ROOT = "input spec"
+_FORMS = 'Give an object {"args": [...], "kwargs": {...}, "dims": {...}}, an object of keyword arguments, or a list.'
+
+
+def parse_spec(raw: Any) -> InputSpec:
+    """Parse an input spec.
+
+    An object with `args`, `kwargs`, `dims` or a `train` section is the long form; any other object is the keyword
+    arguments, and a list is the positional ones.
+
+    Args:
+        raw: the parsed JSON document.
+
+    Raises:
+        SpecError: at the first fault.
+    """
+    if isinstance(raw, list):
+        return InputSpec(args=_args(raw, "", LeafParser({})))
+    if not isinstance(raw, dict):
+        raise SpecError(f"the spec must be an object or a list, not {type_name(raw)}", where=_ROOT, fix=_FORMS)
+    if not _is_long_form(raw):
+        return InputSpec(kwargs=_kwargs(raw, "", LeafParser({})))
+    for key in raw:
+        if key not in _TOP_KEYS:
+            raise _unknown_top_key(key)
+    dims = _dims(raw.get("dims", {}))
+    parser = LeafParser(dims)
+    args = raw.get("args", [])
+    if not isinstance(args, list):
+        raise SpecError(f"must be a list of leaves, not {type_name(args)}", where="args", fix='Write {"args": [...]}.')
+    kwargs = raw.get("kwargs", {})
+    if not isinstance(kwargs, dict):
+        raise SpecError(
+            f"must be an object of leaves, not {type_name(kwargs)}", where="kwargs", fix='Write {"kwargs": {...}}.'
+        )
+    return InputSpec(
+        args=_args(args, "args", parser),
+        kwargs=_kwargs(kwargs, "kwargs", parser),
+        dims=dims,
+        train=_train(raw["train"]) if "train" in raw else None,
+    )
+
+
+def _is_long_form(raw: Mapping[str, Any]) -> bool:
+    """Tell the long form from bare keyword arguments.
+
+    `train` is a likely name of a parameter too: it is the section of that name unless its content is a leaf.
+    """
+    if any(key in raw for key in ("args", "kwargs", "dims")):
+        return True
+    train = raw.get("train")
+    return isinstance(train, dict) and not any(key in train for key in LEAF_KINDS)
+
+
+def _unknown_top_key(key: str) -> SpecError:
+    return SpecError(
+        f"unknown key {key!r}{did_you_mean(key, _TOP_KEYS)}",
+        where=child_path("", key),
+        fix=f"Beside 'args', 'kwargs' and 'dims' only {quoted(_TOP_KEYS)} may stand; "
+        f"if {key!r} is a parameter of forward, move it into 'kwargs'.",
+    )
+
+
+def _args(raw: list[Any], where: str, parser: LeafParser) -> tuple[Leaf, ...]:
+    if raw and all(isinstance(item, (int, str)) and not isinstance(item, bool) for item in raw):
+        raise SpecError(
+            "a list of sizes is one tensor, where a list of leaves is needed",
+            where=where or _ROOT,
+            fix="Put the shape into a list of its own: [[2, 3]].",
+        )
+    return tuple(parser.parse(item, child_path(where, index)) for index, item in enumerate(raw))
+
+
+def _kwargs(raw: Mapping[str, Any], where: str, parser: LeafParser) -> dict[str, Leaf]:
+    if not where and "shape" in raw and any(key in TENSOR_KEYS for key in raw if key != "shape"):
+        raise SpecError(
+            "this is a single leaf, where the arguments of forward are needed",
+            where=_ROOT,
+            fix='Wrap it: {"args": [{"shape": ...}]}, or name the parameter: {"x": {"shape": ...}}.',
+        )
+    return {name: parser.parse(item, child_path(where, name)) for name, item in raw.items()}
+
+
+def _dims(raw: Any) -> dict[str, tuple[int, ...]]:
+    if not isinstance(raw, dict):
+        raise SpecError(
+            f"must be an object of named sizes, not {type_name(raw)}", where="dims", fix='Write {"batch": [2, 4]}.'
+        )
+    return {name: _dim_values(name, item) for name, item in raw.items()}
+
+
+def _dim_values(name: str, raw: Any) -> tuple[int, ...]:
+    where = child_path("dims", name)
+    if not name:
+        raise SpecError("a dim needs a name", where=where, fix='Write {"batch": [2, 4]}.')
+    if isinstance(raw, dict):
+        object_with_keys(raw, _DIM_KEYS, where, required=("values",))
+        raw, where = raw["values"], child_path(where, "values")
+        if not isinstance(raw, list):
+            raise SpecError(f"must be a list of sizes, not {type_name(raw)}", where=where, fix="Write [2, 4].")
+    if not isinstance(raw, list):
+        return (natural_number(raw, where),)
+    if not raw:
+        raise SpecError(f"dim {name!r} has no values", where=where, fix="Give at least one size: [2].")
+    return tuple(natural_number(item, child_path(where, index)) for index, item in enumerate(raw))
+
+
+def _train(raw: Any) -> Train:
+    if not isinstance(raw, dict):
+        raise SpecError(f"must be an object, not {type_name(raw)}", where="train", fix='Write {"loss": "sum"}.')
+    object_with_keys(raw, ("loss",), "train")
+    loss = raw.get("loss", "sum")
+    fix = "Give 'sum', 'mean', an output path such as 'logits', or 'file.py:func'."
+    if not isinstance(loss, str) or not loss.strip():
+        raise SpecError(f"must be a string, not {type_name(loss)}", where="train.loss", fix=fix)
+    if ":" in loss:
+        file, _, function = loss.rpartition(":")
+        if not file.endswith(".py") or not all(part.isidentifier() for part in function.split(".")):
+            raise SpecError(f"{loss!r} does not name a function", where="train.loss", fix=fix)
+    return Train(loss=loss)

@@ -1,0 +1,81 @@
+"""What supervisor and workers tell each other, as data."""
+
+from __future__ import annotations
+
+import msgspec
+
+from compilebisect.core.module_tree import GoldenCall, ModuleRecord
+from compilebisect.core.outcome import Fault, Observation
+
+
+class UserErrorText(msgspec.Struct, frozen=True, kw_only=True):
+    """An error for the user, raised in a worker; fields as in `errors.CompilebisectError`."""
+
+    name: str
+    what: str
+    where: str = ""
+    fix: str = ""
+    detail: str = ""
+
+
+class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is asked to probe.
+
+    `calls` are golden calls of `path`, whose values lie in `folder`; `instances` are further modules of the unit with
+    their own golden calls. `backend` is the name of the backend, `fenced` the paths of modules that stay eager.
+    """
+
+    path: str
+    folder: str
+    calls: tuple[GoldenCall, ...]
+    instances: tuple[tuple[str, tuple[GoldenCall, ...]], ...] = ()
+    backend: str = "inductor"
+    mode: str | None = None
+    dynamic: bool | None = None
+    fenced: tuple[str, ...] = ()
+    train: bool = False
+    seed: int = 0
+    tolerance: tuple[float, float] | None = None
+    compares_values: bool = True
+
+
+class CaptureOrder(msgspec.Struct, frozen=True):
+    """Golden calls to keep in files: indices of calls by module path."""
+
+    folder: str
+    wanted: dict[str, tuple[int, ...]]
+
+
+class ReproOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault for which repro cases are wanted. `tensors` is the folder for saved tensors."""
+
+    probe: ProbeOrder
+    fault: Fault
+    tensors: str
+    finding: str
+    config: tuple[tuple[str, str], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """What the eager run told: the modules, where the model comes from, and what it ran on."""
+
+    modules: tuple[ModuleRecord, ...]
+    root_dir: str
+    device: str
+    torch: str
+    triton: str | None
+    cuda: str | None
+    eager_s: float
+    peak_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply to any request: an error for the user, or the value that belongs to the request."""
+
+    error: UserErrorText | None = None
+    description: Description | None = None
+    capture_failures: dict[str, str] = {}
+    observation: Observation | None = None
+    cases: bytes = b""

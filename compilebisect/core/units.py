@@ -1,0 +1,71 @@
+"""Which modules are one unit: they would compile to the same code, so that one compile stands for all."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from compilebisect.core.module_tree import ModuleTree
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """Modules that compile to the same code. `paths` are in tree order and the first one is probed."""
+
+    id: int
+    paths: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """The path of the instance that stands for all."""
+        return self.paths[0]
+
+
+def units_of(tree: ModuleTree) -> list[Unit]:
+    """Group the called modules of a tree into units, leaves first.
+
+    Two modules are one unit where their class, configuration, golden-call signatures and all of their children agree.
+    Modules that were never called belong to no unit.
+    """
+    keys: dict[str, str] = {}
+
+    def key_of(path: str) -> str:
+        if path not in keys:
+            record = tree[path]
+            calls = "|".join(f"{call.signature}/{call.context}" for call in record.calls)
+            # A child at several places is one object; where it sits is told apart by its name under the parent.
+            children = "|".join(f"{_name(child, path)}:{key_of(child)}" for child in record.children)
+            text = "\x1f".join([record.class_id, record.config, calls, children])
+            keys[path] = hashlib.sha256(text.encode()).hexdigest()
+        return keys[path]
+
+    groups: dict[str, list[str]] = {}
+    for path in leaves_first(tree):
+        if tree[path].calls:
+            groups.setdefault(key_of(path), []).append(path)
+    order = {path: position for position, path in enumerate(tree)}
+    return [
+        Unit(id=number, paths=tuple(sorted(paths, key=order.__getitem__)))
+        for number, paths in enumerate(groups.values())
+    ]
+
+
+def leaves_first(tree: ModuleTree) -> list[str]:
+    """Return all paths so that each module stands behind everything below it."""
+    done: dict[str, None] = {}
+
+    def visit(path: str) -> None:
+        if path in done:
+            return
+        for child in tree[path].children:
+            visit(child)
+        done[path] = None
+
+    for path in tree:
+        visit(path)
+    return list(done)
+
+
+def _name(child: str, parent: str) -> str:
+    prefix = f"{parent}." if parent else ""
+    return child.removeprefix(prefix)

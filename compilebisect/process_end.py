@@ -1,0 +1,60 @@
+"""What the end of a worker says: a death or a hang becomes an observation."""
+
+from __future__ import annotations
+
+import linecache
+
+from compilebisect.core.outcome import Fault, Frame, Kind, Observation, Stage
+from compilebisect.core.stack_dump import frames_from_faulthandler, stage_from_stack
+from compilebisect.source_files import is_user_file
+from compilebisect.workers.call_outcome import Died, TimedOut
+
+_STAGE_OF_PHASE = {"dynamo": Stage.DYNAMO, "running": Stage.RUNTIME}
+# A fault while the module runs in eager mode, for the comparison, is none of the compiler's.
+_EAGER_PHASE = "comparing"
+
+
+def observation_from_death(outcome: Died) -> Observation:
+    """Turn the death of a worker into an observation."""
+    how = outcome.signal or (f"exit status {outcome.exit_code}" if outcome.exit_code is not None else "unknown")
+    if outcome.with_server:
+        return Observation(skipped=f"the process died for reasons of its own: {how}", completed=False)
+    if outcome.phase == _EAGER_PHASE:
+        return Observation(skipped=f"the process died in eager mode, alone on its golden inputs: {how}")
+    message = f"the process died with {how}"
+    if outcome.is_memory_suspected:
+        message += "; the system's out-of-memory killer is the likely cause"
+    return _fatal(Kind.CRASH, how, message, outcome)
+
+
+def observation_from_timeout(outcome: TimedOut, timeout_s: float) -> Observation:
+    """Turn a missed deadline into an observation."""
+    if outcome.phase == _EAGER_PHASE:
+        return Observation(skipped=f"running it in eager mode took longer than --timeout {timeout_s:g}")
+    return _fatal(Kind.TIMEOUT, "timeout", f"not finished after {timeout_s:g} s", outcome)
+
+
+def _fatal(kind: Kind, type_name: str, message: str, outcome: Died | TimedOut) -> Observation:
+    dump = frames_from_faulthandler(outcome.stack)
+    frames = tuple(
+        Frame(file=file, line=line, function=function, code=linecache.getline(file, line).strip())
+        for file, line, function in reversed(dump)
+        if is_user_file(file)
+    )
+    stage = stage_from_stack(dump) or _STAGE_OF_PHASE.get(outcome.phase)
+    fault = Fault(
+        kind=kind,
+        type=type_name,
+        message=message,
+        stage=stage,
+        # Where a worker was when it was stopped, or died, need not be the same twice: the place is no identity.
+        frames=(),
+        location=frames[-1] if frames else None,
+        evidence={
+            "phase": outcome.phase,
+            "seconds": round(outcome.seconds, 2),
+            "stack": outcome.stack[-4000:],
+            "output": outcome.output[-2000:],
+        },
+    )
+    return Observation(faults=(fault,), completed=False)

@@ -1,0 +1,32 @@
+"""Turns rich's drawings into text, with or without colour codes, whatever the process's own terminal is."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from rich.console import Console, RenderableType
+from rich.tree import Tree
+
+
+def printed(parts: Iterable[RenderableType], width: int, *, color: bool) -> str:
+    """Return the parts one below the other.
+
+    Only trees are wrapped here: the other parts come in lines that fit, and what is left longer than a line on
+    purpose, such as the user's code, stays whole for copying.
+    """
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for part in parts:
+        console.print(part, soft_wrap=not isinstance(part, Tree))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"

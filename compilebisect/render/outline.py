@@ -1,0 +1,176 @@
+"""The module tree as it is drawn: healthy subtrees folded, equal siblings grouped. Data only, no drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+
+import msgspec
+
+from compilebisect.core.report import ModuleEntry, Report
+from compilebisect.render.wording import modules_of, number_ranges, one_line, plural
+
+# States that need no attention: the statuses, and two that only drawing knows. `implied` is ok without a compile
+# of its own; a `container` is never called itself but holds modules that are, like every ModuleList.
+QUIET = ("ok", "implied", "container", "not_called", "skipped")
+_ASIDES = {"implied": "implied", "not_called": "not called", "skipped": "skipped"}
+# With more healthy children than this beside a faulty one they share one line, so that the fault stands out.
+HEALTHY_LINES = 4
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the outline: a module, several equal siblings, or a folded healthy subtree.
+
+    `entry` is the module that stands for all; None for a line that sums up healthy siblings. `count` is the
+    number of siblings, `tally` how many modules of each state the line and its folded subtrees hold.
+    `findings` are the ids of what the module introduces.
+    """
+
+    label: str
+    entry: ModuleEntry | None
+    count: int = 1
+    tally: dict[str, int]
+    findings: tuple[str, ...] = ()
+    children: tuple[Node, ...] = ()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing at or below this line needs attention."""
+        return not self.findings and all(state in QUIET for state in self.tally)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether none of its modules ran."""
+        return not any(self.tally.get(state) for state in ("ok", "implied", "container"))
+
+    def quiet_words(self) -> str:
+        """Say what a healthy line holds: `24 modules (12 implied)`; empty for one compiled module."""
+        total = sum(self.tally.values())
+        asides = ", ".join(
+            word if self.tally[state] == total else f"{self.tally[state]} {word}"
+            for state, word in _ASIDES.items()
+            if self.tally.get(state)
+        )
+        if total == self.count and self.entry is not None:
+            return asides
+        return f"{plural(total, 'module')} ({asides})" if asides else plural(total, "module")
+
+
+def outline(report: Report) -> Node | None:
+    """Return the outline of a report's modules, None where it has none."""
+    if not report.modules:
+        return None
+    entries = {entry.path: entry for entry in report.modules}
+    if "" not in entries:
+        # limited to a part of the tree: hang what is there below a root that was not looked at
+        cls = report.target.rpartition(":")[2] or "model"
+        entries = {"": ModuleEntry(path="", cls=cls, status="skipped"), **entries}
+    below = _children_by_parent(entries)
+    introduced: dict[str, list[str]] = {}
+    for finding in report.findings:
+        for path in modules_of(finding):
+            introduced.setdefault(path, []).append(finding.id)
+    return _node(entries[""], "", below, introduced)
+
+
+def _children_by_parent(entries: dict[str, ModuleEntry]) -> dict[str, list[ModuleEntry]]:
+    """Sort entries under their nearest listed ancestor, in the order that the parent names its children in."""
+    below: dict[str, list[ModuleEntry]] = {}
+    for path, entry in entries.items():
+        parent = path
+        while parent:
+            parent = parent.rpartition(".")[0]
+            if parent in entries:
+                below.setdefault(parent, []).append(entry)
+                break
+    for parent, children in below.items():
+        named = [name.rpartition(".")[2] for name in entries[parent].children]
+        order = {name: position for position, name in enumerate(named)}
+        children.sort(key=lambda child: order.get(child.path.rpartition(".")[2], len(order)))
+    return below
+
+
+def _node(
+    entry: ModuleEntry, parent: str, below: dict[str, list[ModuleEntry]], introduced: dict[str, list[str]]
+) -> Node:
+    children = [_node(child, entry.path, below, introduced) for child in below.get(entry.path, ())]
+    label = entry.cls if not entry.path else entry.path[len(parent) + 1 if parent else 0 :]
+    inner = _sum_tallies(child.tally for child in children)
+    tally = _sum_tallies([{_state(entry, inner): 1}, inner])
+    node = Node(label=one_line(label), entry=entry, tally=tally, findings=tuple(introduced.get(entry.path, ())))
+    if node.is_quiet and all(child.is_quiet for child in children):
+        return node
+    return msgspec.structs.replace(node, children=tuple(_gathered(_grouped(children))))
+
+
+def _state(entry: ModuleEntry, inner: dict[str, int]) -> str:
+    if entry.status == "not_called" and any(state not in ("not_called", "skipped") for state in inner):
+        return "container"
+    return "implied" if entry.status == "ok" and entry.implied else entry.status
+
+
+def _sum_tallies(tallies: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for tally in tallies:
+        for state, count in tally.items():
+            total[state] = total.get(state, 0) + count
+    return total
+
+
+def _grouped(nodes: Sequence[Node]) -> list[Node]:
+    """Join neighbours that show the same."""
+    runs: list[list[Node]] = []
+    for node in nodes:
+        if runs and _appearance(runs[-1][0]) == _appearance(node):
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    return [_joined(run) for run in runs]
+
+
+def _appearance(node: Node) -> Hashable:
+    """Return all that is drawn of a node but its own name."""
+    entry = node.entry
+    return (
+        entry and (entry.cls, entry.status, entry.origin, entry.implied, entry.shared_with),
+        node.count,
+        tuple(sorted(node.tally.items())),
+        node.findings,
+        tuple((child.label, _appearance(child)) for child in node.children),
+    )
+
+
+def _joined(run: list[Node]) -> Node:
+    if len(run) == 1:
+        return run[0]
+    return msgspec.structs.replace(
+        run[0],
+        label=joined_labels([node.label for node in run]),
+        count=len(run),
+        tally=_sum_tallies(node.tally for node in run),
+    )
+
+
+def joined_labels(labels: Sequence[str]) -> str:
+    """Return one name for several siblings: `layers.0…11`, or `q, k, v`."""
+    stems = {label.rpartition(".")[0] for label in labels}
+    ends = [label.rpartition(".")[2] for label in labels]
+    if len(stems) == 1 and all(end.isdecimal() for end in ends):
+        stem = stems.pop()
+        return f"{stem}.{number_ranges(map(int, ends))}" if stem else number_ranges(map(int, ends))
+    if len(labels) <= 3:
+        return ", ".join(labels)
+    return f"{labels[0]}, …, {labels[-1]}"
+
+
+def _gathered(nodes: list[Node]) -> list[Node]:
+    """Put the healthy children on one last line where there are many."""
+    quiet = [node for node in nodes if node.is_quiet]
+    if len(quiet) <= HEALTHY_LINES:
+        return nodes
+    rest = Node(
+        label=", ".join(node.label for node in quiet),
+        entry=None,
+        count=sum(node.count for node in quiet),
+        tally=_sum_tallies(node.tally for node in quiet),
+    )
+    return [*(node for node in nodes if not node.is_quiet), rest]

@@ -1,0 +1,223 @@
+"""Short texts that several renderings share: summaries, places, lists of module paths."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from compilebisect.core.outcome import Kind
+from compilebisect.core.report import Finding, Location, Report, Repro
+
+# Marks of the drawings.
+TICK = "\N{CHECK MARK}"
+CROSS = "\N{BALLOT X}"
+DASH = "\N{EN DASH}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+# Characters that a terminal or a log viewer would obey: C0 but for tab and newline, DEL, C1, and those that
+# change the direction of text.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Return text with control characters written out, so that user code cannot steer a terminal."""
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
+
+
+def one_line(text: str) -> str:
+    """Return text without line ends and control characters."""
+    return visible(" ".join(text.split()))
+
+
+def code_line(code: str) -> str:
+    """Return a line of source for display: spaces inside it stay."""
+    return visible(" ".join(code.strip().splitlines()))
+
+
+def plural(count: int, noun: str) -> str:
+    """Return `1 module`, `2 modules`, `2 crashes`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}es" if noun.endswith(("sh", "s", "x")) else f"{count} {noun}s"
+
+
+def kind_name(kind: Kind | str) -> str:
+    """Return a kind or status as people say it: `graph break`."""
+    return (kind.value if isinstance(kind, Kind) else kind).replace("_", " ")
+
+
+def root_name(report: Report) -> str:
+    """Return what the root is called on screen: its class name."""
+    for entry in report.modules:
+        if not entry.path:
+            return one_line(entry.cls)
+    return one_line(report.target.rpartition(":")[2]) or "model"
+
+
+def module_name(report: Report, path: str) -> str:
+    """Return a module's path, or the class name for the root."""
+    return one_line(path) if path else root_name(report)
+
+
+def modules_of(finding: Finding) -> tuple[str, ...]:
+    """Return all modules that introduce the fault, the reported one first."""
+    return (finding.module, *(path for path in finding.also_in if path != finding.module))
+
+
+def region_of(finding: Finding) -> tuple[str, ...]:
+    """Return the modules whose interplay brings the fault, or nothing."""
+    region = finding.evidence.get("region")
+    if not isinstance(region, (list, tuple)):
+        return ()
+    return tuple(path for path in region if isinstance(path, str))
+
+
+def place(location: Location | None) -> str:
+    """Return `model.py:31 in MLP.forward`, or an empty string."""
+    if location is None:
+        return ""
+    text = f"{location.file}:{location.line}"
+    return one_line(f"{text} in {location.function}" if location.function else text)
+
+
+def short_place(location: Location) -> str:
+    """Return `model.py:31`, without folders."""
+    return one_line(f"{posixpath.basename(location.file.replace(chr(92), '/'))}:{location.line}")
+
+
+def source_path(report: Report, location: Location) -> str:
+    """Return the file of a location as seen from where the run was started, with forward slashes."""
+    file = location.file.replace("\\", "/")
+    target = report.target.rpartition(":")[0].replace("\\", "/")
+    if not target.endswith(".py") or posixpath.isabs(file) or re.match("[A-Za-z]:/", file):
+        return file
+    return posixpath.normpath(posixpath.join(posixpath.dirname(target), file))
+
+
+def repro_path(repro: Repro, folder: str) -> str:
+    """Return the path of a script, with the folder that the report lies in."""
+    return one_line(f"{folder.rstrip('/')}/{repro.path}" if folder and not repro.path.startswith("/") else repro.path)
+
+
+def repro_remark(repro: Repro) -> str:
+    """Return what is to be known about a script: `verified, 1 op, 24 lines`."""
+    parts = ["verified" if repro.verified else "NOT verified"]
+    if repro.ops:
+        parts.append(plural(repro.ops, "op"))
+    if repro.lines:
+        parts.append(plural(repro.lines, "line"))
+    if repro.imports_user_code:
+        parts.append("imports your code")
+    if repro.note:
+        parts.append(one_line(repro.note))
+    return ", ".join(parts)
+
+
+def kind_counts(findings: Iterable[Finding]) -> str:
+    """Return `1 crash, 2 graph breaks`, worst first."""
+    counts = Counter(finding.kind for finding in findings)
+    return ", ".join(plural(counts[kind], kind_name(kind)) for kind in Kind if counts[kind])
+
+
+def headline(report: Report) -> str:
+    """Return the one line that says how the run came out."""
+    if report.findings:
+        guilty = {path for finding in report.findings for path in modules_of(finding)}
+        text = (
+            f"{plural(len(report.findings), 'finding')} ({kind_counts(report.findings)}), "
+            f"introduced by {len(guilty)} of {plural(len(report.modules), 'module')}"
+        )
+    else:
+        idle = idle_count(report)
+        text = f"healthy: no findings in {plural(len(report.modules) - idle, 'module')}"
+        if idle:
+            text += f" ({idle} not called or skipped)"
+    text += f"; {plural(report.timing.compiles, 'compile')} in {seconds(report.timing.total_s)}"
+    return text if report.complete else f"INCOMPLETE, stopped early: {text}"
+
+
+def idle_count(report: Report) -> int:
+    """Return how many modules neither ran nor hold one that did."""
+    active = {""}
+    for entry in report.modules:
+        if entry.status not in ("not_called", "skipped"):
+            parts = entry.path.split(".")
+            active.update(".".join(parts[:length]) for length in range(1, len(parts) + 1))
+    return sum(entry.path not in active for entry in report.modules)
+
+
+def seconds(value: float) -> str:
+    """Return a duration as people read it: `0.8 s`, `34 s`, `2 min 05 s`."""
+    if value < 9.95:
+        return f"{value:.1f} s"
+    if value < 99.5:
+        return f"{value:.0f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def environment_line(report: Report) -> str:
+    """Return the versions and the device in one line."""
+    environment = report.environment
+    named: Mapping[str, str | None] = {
+        "compilebisect": environment.compilebisect,
+        "torch": environment.torch,
+        "triton": environment.triton,
+        "CUDA": environment.cuda,
+        "Python": environment.python,
+    }
+    parts = [f"{name} {value}" for name, value in named.items() if value]
+    return one_line(", ".join([*parts, *([environment.device] if environment.device else [])]))
+
+
+def notes_with_modules(report: Report) -> list[tuple[str, tuple[str, ...]]]:
+    """Return each distinct note once with the modules that it is about; none for notes about the whole run."""
+    modules: dict[str, list[str]] = {note: [] for note in report.notes}
+    for entry in report.modules:
+        for note in entry.notes:
+            modules.setdefault(note, []).append(entry.path)
+    return [(note, tuple(paths)) for note, paths in modules.items()]
+
+
+def compressed_paths(paths: Iterable[str]) -> list[str]:
+    """Return paths with runs of numbers folded: `layers.1.mlp`, `layers.2.mlp` become `layers.{1…2}.mlp`.
+
+    Paths that differ in one numeric component alone are folded; the order of first appearance is kept.
+    """
+    groups: list[tuple[list[str], int | None, list[int]]] = []
+    for path in paths:
+        parts = path.split(".")
+        for position, (pattern, column, numbers) in enumerate(groups):
+            differing = [i for i, pair in enumerate(zip(pattern, parts, strict=False)) if pair[0] != pair[1]]
+            if len(pattern) != len(parts) or len(differing) != 1 or column not in (None, differing[0]):
+                continue
+            index = differing[0]
+            first = pattern[index]
+            if not (first.isdecimal() and parts[index].isdecimal()):
+                continue
+            groups[position] = (pattern, index, [*(numbers or [int(first)]), int(parts[index])])
+            break
+        else:
+            groups.append((parts, None, []))
+    return [_folded(pattern, column, numbers) for pattern, column, numbers in groups]
+
+
+def _folded(pattern: list[str], column: int | None, numbers: list[int]) -> str:
+    if column is None:
+        return ".".join(pattern)
+    return ".".join([*pattern[:column], "{" + number_ranges(numbers) + "}", *pattern[column + 1 :]])
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return `0…3,5` for 0, 1, 2, 3 and 5."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}…{high}" for low, high in runs)

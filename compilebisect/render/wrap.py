@@ -1,0 +1,38 @@
+"""Breaks text into lines of a given width: between words, and inside long paths after a separator."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, set_cell_size
+
+_SEPARATORS = "/\\._-:,"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return the lines of `text`, none wider than `width` cells and at least one."""
+    width = max(width, 8)
+    lines: list[str] = []
+    for paragraph in text.splitlines() or [""]:
+        line = ""
+        for word in paragraph.split():
+            if line and cell_len(line) + 1 + cell_len(word) <= width:
+                line += " " + word
+                continue
+            if line:
+                lines.append(line)
+            *full, line = _broken(word, width)
+            lines += full
+        lines.append(line)
+    return lines
+
+
+def _broken(word: str, width: int) -> list[str]:
+    """Break one word, after the last separator in the second half of a line where there is one."""
+    pieces = []
+    while cell_len(word) > width:
+        head = set_cell_size(word, width).rstrip(" ") or word[:1]
+        cut = max(head.rfind(separator) for separator in _SEPARATORS) + 1
+        if cut <= len(head) // 2:
+            cut = len(head)
+        pieces.append(word[:cut])
+        word = word[cut:]
+    return [*pieces, word]

@@ -1,0 +1,126 @@
+"""Runs a repro script in a fresh process and says whether it shows the expected fault."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from compilebisect.core.outcome import Fault
+
+_VERDICT = re.compile(r"^(FAULT SHOWN|FAULT GONE|CANNOT TELL): expected (.*); observed (.*); torch (\S+)$")
+_OBSERVED = re.compile(r'^(?P<kind>\w+) (?P<type>"(?:[^"\\]|\\.)*")(?: at (?P<code>"(?:[^"\\]|\\.)*"))?')
+_STATUS = {"FAULT SHOWN": 1, "FAULT GONE": 0, "CANNOT TELL": 125}
+_TAIL_CHARS = 4000
+
+
+class Proof(str, Enum):
+    """What one run of a script proved."""
+
+    SHOWN = "shown"
+    GONE = "gone"
+    OTHER_FAILURE = "another failure"
+    CANNOT_TELL = "cannot tell"
+    NO_END = "no end"
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a script: what it proved, its verdict line, seconds, and the end of its output."""
+
+    proof: Proof
+    line: str = ""
+    seconds: float = 0.0
+    exit_status: int | None = None
+    tail: str = ""
+
+
+def verify(
+    script: Path,
+    expected: Fault,
+    *,
+    env: Mapping[str, str],
+    python: str,
+    timeout_s: float,
+    code: str = "",
+    args: Sequence[str] = (),
+) -> Verification:
+    """Run a script in a process and process group of its own, killed at the deadline.
+
+    The exit status alone proves nothing: the verdict line must name the expected kind and type, and the expected
+    line of code where the script knows it by one.
+
+    Args:
+        script: the script to run.
+        expected: the fault that it must show.
+        env: the whole environment of the process; torch's cache folders are set there.
+        python: the interpreter.
+        timeout_s: seconds until it is killed.
+        code: the line of code at the fault's place; empty where the script has no such line.
+        args: further arguments of the script, such as `--device cuda`.
+    """
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [python, str(script), *args],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=dict(env),
+        cwd=script.parent,
+        start_new_session=True,
+    )
+    has_ended = True
+    try:
+        output, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        has_ended = False
+        output = ""
+    finally:
+        _kill_group(process)
+    if not has_ended:
+        output, _ = process.communicate()
+    seconds = time.monotonic() - started
+    line = next((text for text in reversed(output.splitlines()) if _VERDICT.match(text)), "")
+    proof = _proof(line, process.returncode, expected, code) if has_ended else Proof.NO_END
+    return Verification(
+        proof=proof, line=line, seconds=seconds, exit_status=process.returncode, tail=output[-_TAIL_CHARS:]
+    )
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    # Compilers and other children of the script must not outlive it.
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _proof(line: str, status: int, expected: Fault, code: str) -> Proof:
+    match = _VERDICT.match(line)
+    if match is None or _STATUS[match[1]] != status:
+        return Proof.CANNOT_TELL
+    if status == 0:
+        return Proof.GONE
+    if status == 125:
+        return Proof.OTHER_FAILURE if match[3].startswith("another failure") else Proof.CANNOT_TELL
+    seen = _OBSERVED.match(match[3])
+    if seen is None:
+        return Proof.CANNOT_TELL
+    is_same_kind = seen["kind"] == expected.kind.value
+    # The type of a timeout is the deadline that was in force, which a script shortens.
+    is_same_type = json.loads(seen["type"]) == expected.type or expected.kind.value == "timeout"
+    is_same_place = not code or _squeezed(json.loads(seen["code"] or '""')) == _squeezed(code)
+    return Proof.SHOWN if is_same_kind and is_same_type and is_same_place else Proof.OTHER_FAILURE
+
+
+def _squeezed(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,322 @@
+"""Comparison of two tensors: layout first, then NaN and inf, then values with as many yardsticks as it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import torch
+
+from compilebisect.core.tolerance import ErrorFigures, Outcome, ValueFigures, Verdict, floor_for, judge
+from compilebisect.runtime import figures as measure
+from compilebisect.runtime.record import RunRecord
+from compilebisect.runtime.tensor_copy import UNSUPPORTED, is_dense
+from compilebisect.runtime.values import Node
+from compilebisect.runtime.witness import MAX_NUDGES, MEASURED_NUDGES, Witnesses, same_shape
+
+
+@dataclass(frozen=True)
+class TensorFinding:
+    """A difference between two tensors; `suffix` names the part of a sparse or nested one."""
+
+    type: Literal["nonfinite", "values", "shape", "structure"]
+    text: str
+    suffix: str = ""
+    figures: ValueFigures | None = None
+    verdict: Verdict | None = None
+
+
+def tensor_layout_difference(
+    eager: torch.Tensor, compiled: torch.Tensor, *, with_strides: bool
+) -> tuple[Literal["structure", "shape", "dtype", "device", "stride"], str] | None:
+    """Say what differs besides values: kind of tensor, shape, dtype, device, strides."""
+    if _kind(eager) != _kind(compiled):
+        return "structure", f"a {_kind(eager)} tensor in eager, a {_kind(compiled)} tensor in compiled"
+    if not eager.is_nested and eager.shape != compiled.shape:
+        return "shape", f"shape {tuple(eager.shape)} in eager, {tuple(compiled.shape)} in compiled"
+    if eager.dtype != compiled.dtype:
+        names = [measure.dtype_name(tensor.dtype) for tensor in (eager, compiled)]
+        return "dtype", f"dtype {names[0]} in eager, {names[1]} in compiled"
+    if eager.device != compiled.device:
+        return "device", f"on {eager.device} in eager, on {compiled.device} in compiled"
+    if with_strides and eager.layout is torch.strided and not eager.is_nested and _strides_matter(eager, compiled):
+        return "stride", f"strides {eager.stride()} in eager, {compiled.stride()} in compiled"
+    return None
+
+
+class TensorComparer:
+    """Compares tensors of two runs and keeps what the witnesses say about each path."""
+
+    def __init__(
+        self,
+        eager: RunRecord,
+        compiled: RunRecord,
+        witnesses: Witnesses,
+        tolerance: tuple[float, float] | None,
+        notes: list[str],
+    ) -> None:
+        self._noise_dtype = eager.noise_dtype
+        self._draws_random = eager.draws_random or compiled.draws_random
+        self._witnesses = witnesses
+        self._tolerance = tolerance
+        self._notes = notes
+        self._context_scale = 0.0
+        self._part: list[Node] = []
+
+    def start_part(self, nodes: list[Node]) -> None:
+        """Set what a result of zeros is measured by: the largest scale among its siblings."""
+        self._part = nodes
+        self._context_scale = -1.0
+
+    def compare(self, path: str, eager: torch.Tensor, compiled: torch.Tensor) -> list[TensorFinding]:
+        """Compare two tensors of one layout."""
+        left, right = measure.plain_parts(eager), measure.plain_parts(compiled)
+        if left is None or right is None:
+            self._notes.append(f"{path}: the values of a {_kind(eager)} tensor cannot be read")
+            return []
+        if [suffix for suffix, _ in left] != [suffix for suffix, _ in right]:
+            return [TensorFinding("structure", "the parts of the tensors differ in number")]
+        findings = []
+        for (suffix, ours), (_, theirs) in zip(left, right, strict=True):
+            if ours.shape != theirs.shape:
+                text = f"shape {tuple(ours.shape)} in eager, {tuple(theirs.shape)} in compiled"
+                findings.append(TensorFinding("shape", text, suffix))
+                continue
+            finding = self._compare_part(_Place(path, suffix), ours, theirs)
+            findings += [finding] if finding is not None else []
+        return findings
+
+    def compare_numbers(self, path: str, eager: complex, compiled: complex) -> str | None:
+        """Compare two Python floats as results of the dtype that took part."""
+        left, right = torch.tensor(eager), torch.tensor(compiled)
+        wide = torch.complex128 if isinstance(eager, complex) else torch.float64
+        finding = self._compare_part(_Place(path, ""), left.to(wide), right.to(wide))
+        return finding.text if finding is not None else None
+
+    def _compare_part(self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor) -> TensorFinding | None:
+        if eager.numel() == 0:
+            return None
+        if not measure.is_inexact(eager):
+            return self._compare_exact(place, eager, compiled)
+        try:
+            return self._compare_inexact(place, eager, compiled)
+        except UNSUPPORTED as error:
+            self._notes.append(f"{place}: not compared, torch has no kernel for it: {error}")
+            return None
+
+    def _compare_exact(self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor) -> TensorFinding | None:
+        if torch.equal(eager, compiled):
+            return None
+        open_places = eager != compiled
+        total = int(open_places.sum())
+        for witness in self._exact_witnesses(place):
+            if same_shape(witness, eager):
+                open_places &= ~(witness != eager)
+                if not bool(open_places.any()):
+                    self._notes.append(f"{place}: {total} of {eager.numel()} elements are ties that rounding decides")
+                    return None
+        worst = tuple(int(index) for index in open_places.nonzero()[0])
+        values = f"{eager[worst].item()} in eager, {compiled[worst].item()} in compiled"
+        left = int(open_places.sum())
+        return TensorFinding(
+            "values", f"{left} of {eager.numel()} elements differ, at {list(worst)} {values}", place.suffix
+        )
+
+    def _exact_witnesses(self, place: _Place) -> Any:
+        yield self._part_of(self._witnesses.repeat(place.path), place)
+        for leaf in self._witnesses.nudges(place.path, MAX_NUDGES):
+            yield self._part_of(leaf, place)
+        yield self._part_of(self._witnesses.reference(place.path), place)
+
+    def _compare_inexact(self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor) -> TensorFinding | None:
+        mismatches = measure.count_class_mismatches(compiled, eager)
+        if mismatches:
+            finding = self._judge_nonfinite(place, eager, compiled, mismatches)
+            if finding is not None:
+                return finding
+        scale = measure.robust_scale(eager)
+        difference, absolute = measure.error_figures(compiled, eager, scale)
+        if absolute == 0.0:
+            return None
+        figures = ValueFigures(
+            dtype=measure.dtype_name(eager.dtype),
+            noise_dtype=self._noise_dtype,
+            count=eager.numel(),
+            scale=scale,
+            difference=difference,
+            max_abs_error=absolute,
+            max_rel_error=difference.largest,
+            draws_random=self._draws_random,
+        )
+        figures, verdict = self._settle(place, figures, eager, compiled)
+        if verdict.outcome in (Outcome.NON_DETERMINISTIC, Outcome.ILL_CONDITIONED):
+            self._notes.append(f"{place}: {verdict.outcome.value}: {verdict.text}")
+        if not verdict.is_fault:
+            return None
+        if self._tolerance is None and self._is_tie(place, figures, eager, compiled):
+            return None
+        figures = self._with_worst(figures, eager, compiled)
+        text = (
+            f"{figures.exceeding} of {figures.count} values differ by more than rounding explains, worst at "
+            f"{list(figures.worst_index)}: {figures.worst_eager:.9g} in eager, {figures.worst_compiled:.9g} in "
+            f"compiled; {verdict.text} (yardstick: {verdict.yardstick})"
+        )
+        return TensorFinding("values", text, place.suffix, figures, verdict)
+
+    def _settle(
+        self, place: _Place, figures: ValueFigures, eager: torch.Tensor, compiled: torch.Tensor
+    ) -> tuple[ValueFigures, Verdict]:
+        """Bring in one yardstick after the other, cheap ones first, until the result counts as right."""
+        if self._tolerance is not None:
+            exceeding = measure.count_exceeding(compiled, eager, *self._tolerance)
+            figures = msgspec.structs.replace(figures, exceeding=exceeding)
+            return figures, judge(figures, self._tolerance)
+        figures = msgspec.structs.replace(figures, context_scale=self._scale_of_part())
+        verdict = judge(figures)
+        for more in (self._with_repeat, self._with_reference, self._with_nudges):
+            if not verdict.is_fault:
+                break
+            figures = more(place, figures, eager, compiled)
+            verdict = judge(figures)
+        return figures, verdict
+
+    def _with_repeat(
+        self, place: _Place, figures: ValueFigures, eager: torch.Tensor, compiled: torch.Tensor
+    ) -> ValueFigures:
+        repeated = self._part_of(self._witnesses.repeat(place.path), place)
+        if not same_shape(repeated, eager):
+            return figures
+        return msgspec.structs.replace(figures, repeated=measure.error_figures(repeated, eager, figures.scale)[0])
+
+    def _with_nudges(
+        self, place: _Place, figures: ValueFigures, eager: torch.Tensor, compiled: torch.Tensor
+    ) -> ValueFigures:
+        found = []
+        for leaf in self._witnesses.nudges(place.path, MEASURED_NUDGES):
+            nudged = self._part_of(leaf, place)
+            if same_shape(nudged, eager):
+                found.append(measure.error_figures(nudged, eager, figures.scale)[0])
+        if not found:
+            return figures
+        noise = ErrorFigures(max(f.largest for f in found), max(f.rms for f in found))
+        return msgspec.structs.replace(figures, nudged=noise)
+
+    def _with_reference(
+        self, place: _Place, figures: ValueFigures, eager: torch.Tensor, compiled: torch.Tensor
+    ) -> ValueFigures:
+        exact = self._part_of(self._witnesses.reference(place.path), place)
+        if not same_shape(exact, eager) or eager.dtype == exact.dtype:
+            return figures
+        return msgspec.structs.replace(
+            figures,
+            compiled=measure.error_figures(compiled, exact, figures.scale)[0],
+            eager=measure.error_figures(eager, exact, figures.scale)[0],
+        )
+
+    def _judge_nonfinite(
+        self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor, mismatches: int
+    ) -> TensorFinding | None:
+        """Let pass what eager is not sure of itself, and an overflow that only eager has."""
+        open_places = measure.class_mismatch(eager, compiled)
+        exact = self._part_of(self._witnesses.reference(place.path), place)
+        if same_shape(exact, eager):
+            # fused kernels keep a wider dtype in between, so compiled may stay finite where eager overflows
+            open_places &= measure.class_mismatch(compiled.to(torch.float64), exact.to(torch.float64))
+        for witness in [self._witnesses.repeat(place.path), *self._witnesses.nudges(place.path, MEASURED_NUDGES)]:
+            other = self._part_of(witness, place)
+            if same_shape(other, eager):
+                open_places &= ~measure.class_mismatch(other, eager)
+        if not bool(open_places.any()):
+            self._notes.append(f"{place}: {mismatches} elements overflow in one run only; rounding decides about them")
+            return None
+        worst = tuple(int(index) for index in open_places.nonzero()[0])
+        text = (
+            f"{int(open_places.sum())} of {eager.numel()} elements differ in being finite, at {list(worst)} "
+            f"{eager[worst].item()} in eager, {compiled[worst].item()} in compiled"
+        )
+        return TensorFinding("nonfinite", text, place.suffix)
+
+    def _is_tie(self, place: _Place, figures: ValueFigures, eager: torch.Tensor, compiled: torch.Tensor) -> bool:
+        """Say whether each value that is off also jumps when the inputs move by one ulp, as after a flipped choice."""
+        open_places = self._off(figures, eager, compiled)
+        total = int(open_places.sum())
+        if total == 0:
+            return False  # too many small errors, none of which stands out
+        for leaf in self._witnesses.nudges(place.path, MAX_NUDGES):
+            nudged = self._part_of(leaf, place)
+            if same_shape(nudged, eager):
+                open_places &= ~self._off(figures, eager, nudged)
+                if not bool(open_places.any()):
+                    self._notes.append(f"{place}: {total} of {eager.numel()} values hang on a choice between equals")
+                    return True
+        return False
+
+    def _off(self, figures: ValueFigures, eager: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        floor = floor_for(figures.dtype, figures.noise_dtype)
+        noise = figures.eager.largest if figures.eager is not None else 0.0
+        limit = floor.largest * floor.eps + 3.0 * noise
+        return measure.beyond(other, eager, figures.scale, limit)
+
+    def _with_worst(self, figures: ValueFigures, eager: torch.Tensor, compiled: torch.Tensor) -> ValueFigures:
+        place = measure.worst_position(compiled, eager, figures.scale)
+        exceeding = figures.exceeding
+        if self._tolerance is None:
+            floor = floor_for(figures.dtype, figures.noise_dtype)
+            exceeding = int(measure.beyond(compiled, eager, figures.scale, floor.rms * floor.eps).sum())
+        worst_eager, worst_compiled = eager[place].item(), compiled[place].item()
+        return msgspec.structs.replace(
+            figures,
+            exceeding=exceeding,
+            worst_index=place,
+            worst_eager=worst_eager if isinstance(worst_eager, float) else abs(worst_eager),
+            worst_compiled=worst_compiled if isinstance(worst_compiled, float) else abs(worst_compiled),
+        )
+
+    def _scale_of_part(self) -> float:
+        if self._context_scale < 0.0:
+            self._context_scale = 0.0
+            for node in self._part:
+                if isinstance(node.value, torch.Tensor) and measure.is_inexact(node.value):
+                    for _, tensor in measure.plain_parts(node.value) or []:
+                        self._context_scale = max(self._context_scale, measure.robust_scale(tensor))
+        return self._context_scale
+
+    def _part_of(self, leaf: Any, place: _Place) -> Any:
+        if isinstance(leaf, (float, complex)):
+            return torch.tensor(leaf, dtype=torch.complex128 if isinstance(leaf, complex) else torch.float64)
+        if not isinstance(leaf, torch.Tensor):
+            return None
+        return dict(measure.plain_parts(leaf) or []).get(place.suffix)
+
+
+@dataclass(frozen=True)
+class _Place:
+    path: str
+    suffix: str
+
+    def __str__(self) -> str:
+        return self.path + self.suffix
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    if tensor.is_nested:
+        return "nested"
+    base = (
+        ""
+        if isinstance(tensor, (torch.nn.Parameter, torch.nn.Buffer)) or type(tensor) is torch.Tensor
+        else (f"{type(tensor).__name__} ")
+    )
+    return base + str(tensor.layout).removeprefix("torch.")
+
+
+def _strides_matter(eager: torch.Tensor, compiled: torch.Tensor) -> bool:
+    """Say whether eager is dense and compiled lays its elements out another way.
+
+    Dimensions of size 1 and empty tensors have strides without meaning; a view with gaps may come back dense.
+    """
+    if eager.numel() == 0:
+        return False
+    ours = [stride for size, stride in zip(eager.shape, eager.stride(), strict=True) if size > 1]
+    theirs = [stride for size, stride in zip(compiled.shape, compiled.stride(), strict=True) if size > 1]
+    return ours != theirs and is_dense(eager)

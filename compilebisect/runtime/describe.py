@@ -1,0 +1,158 @@
+"""The module tree of a live model: what each module is, and what the eager run did with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import types
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import nn
+
+from compilebisect.core.module_tree import CodeSpan, GoldenCall, ModuleRecord
+from compilebisect.source_files import is_user_file
+
+# More signatures of one module than this are not probed: each costs a compile. What is left out is said.
+MAX_SIGNATURES = 4
+_MODULE_INTERNALS = frozenset(nn.Module().__dict__)
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
+def module_records(
+    model: nn.Module, calls: dict[str, list[GoldenCall]], dropped: dict[str, int], other_methods: dict[str, set[str]]
+) -> list[ModuleRecord]:
+    """Describe every module of a model, parents before children, each once.
+
+    `calls` has the golden calls by path, `dropped` how many signatures are not among them.
+    """
+    paths = first_paths(model)
+    aliases: dict[str, list[str]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        if paths[id(module)] != path:
+            aliases.setdefault(paths[id(module)], []).append(path)
+    records = []
+    for path, module in model.named_modules():
+        children = dict.fromkeys(paths[id(child)] for child in module.children())
+        records.append(
+            ModuleRecord(
+                path=path,
+                class_name=type(module).__name__,
+                class_id=f"{type(module).__module__}:{type(module).__qualname__}",
+                config=_config_digest(path, module),
+                children=tuple(children),
+                aliases=tuple(aliases.get(path, ())),
+                calls=tuple(calls.get(path, ())),
+                dropped_signatures=dropped.get(path, 0),
+                other_methods=tuple(sorted(other_methods.get(path, ()))),
+                methods=tuple(_method_spans(type(module))),
+                is_traceable=not isinstance(module, torch.jit.ScriptModule),
+            )
+        )
+    return records
+
+
+def first_paths(model: nn.Module) -> dict[int, str]:
+    """Map the id of each module to the first path at which it sits."""
+    return {id(module): path for path, module in model.named_modules()}
+
+
+def _config_digest(path: str, module: nn.Module) -> str:
+    indices = {int(part) for part in path.split(".") if part.isdigit()}
+    parts: list[str] = [module.extra_repr(), str(module.training)]
+    for name, value in sorted(module.__dict__.items()):
+        if name not in _MODULE_INTERNALS:
+            # A number that only says where the module stands does not make it another unit; instances with other
+            # numbers are run through the compiled code all the same.
+            token = "<index>" if type(value) is int and value in indices else _token(value, 2)
+            parts.append(f"{name}={token}")
+    for hooks in _HOOKS:
+        parts.extend(_token(hook, 0) for hook in module.__dict__.get(hooks, {}).values())
+    tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    parts.extend(f"{name}:{_tensor_token(tensor)}" for name, tensor in tensors)
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+
+
+def _token(value: Any, depth: int) -> str:
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, Enum, torch.dtype, torch.device)):
+        return repr(value)
+    if isinstance(value, torch.Tensor):
+        return _tensor_token(value)
+    if isinstance(value, (list, tuple, set, frozenset)) and len(value) <= 64:
+        return f"{type(value).__name__}({','.join(_token(item, depth) for item in value)})"
+    if isinstance(value, dict) and len(value) <= 64:
+        return "{" + ",".join(f"{_token(key, 0)}:{_token(item, depth)}" for key, item in value.items()) + "}"
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
+        return f"{value.__module__}.{value.__qualname__}"
+    if dataclasses.is_dataclass(value) and depth:
+        fields = (getattr(value, field.name) for field in dataclasses.fields(value))
+        return f"{type(value).__qualname__}({','.join(_token(item, depth - 1) for item in fields)})"
+    # Other objects count as equal only where they are the same object; too many units cost time, too few are wrong.
+    return f"{type(value).__qualname__}#{id(value)}"
+
+
+def _tensor_token(tensor: torch.Tensor) -> str:
+    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        return "uninitialised"
+    stride = tuple(tensor.stride()) if tensor.layout is torch.strided and not tensor.is_nested else ()
+    shape = "nested" if tensor.is_nested else tuple(tensor.shape)
+    return f"{tensor.dtype}{shape}{stride}{tensor.device}{tensor.requires_grad}"
+
+
+def _method_spans(cls: type) -> Iterable[CodeSpan]:
+    seen = set()
+    for base in cls.__mro__:
+        if base is nn.Module or base is object:
+            continue
+        for name, attribute in vars(base).items():
+            for function in _functions_of(attribute):
+                code = function.__code__
+                if code not in seen and is_user_file(code.co_filename):
+                    seen.add(code)
+                    yield CodeSpan(code.co_filename, code.co_firstlineno, _last_line(code), name, name == "forward")
+
+
+def _functions_of(attribute: Any) -> list[types.FunctionType]:
+    if isinstance(attribute, (staticmethod, classmethod)):
+        attribute = attribute.__func__
+    if isinstance(attribute, property):
+        attribute = attribute.fget
+    found = []
+    while callable(attribute):
+        if isinstance(attribute, types.FunctionType):
+            found.append(attribute)
+        wrapped = inspect.getattr_static(attribute, "__wrapped__", None)
+        if wrapped is None or wrapped in found:
+            break
+        attribute = wrapped
+    return found
+
+
+def _last_line(code: types.CodeType) -> int:
+    lines = [line for _, _, line in code.co_lines() if line]
+    nested = [_last_line(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return max([code.co_firstlineno, *lines, *nested])
+
+
+def called_methods(model: nn.Module) -> dict[types.CodeType, str]:
+    """Map the code of each method besides `forward` that user classes of the model define to its name."""
+    codes: dict[types.CodeType, str] = {}
+    for module in model.modules():
+        for base in type(module).__mro__:
+            if base is nn.Module or base is object or base.__module__.split(".")[0] == "torch":
+                continue
+            for name, attribute in vars(base).items():
+                if name != "forward" and not name.startswith("__"):
+                    codes.update({function.__code__: name for function in _functions_of(attribute)})
+    return codes
+
+
+CallListener = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any]], None]

@@ -1,0 +1,201 @@
+"""Figures of the difference between two tensors, computed where they live and piece by piece."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from compilebisect.core.tolerance import ErrorFigures
+from compilebisect.runtime.tensor_copy import is_plain
+
+#: Elements of one piece: some five float64 temporaries of it stay below 64 MB.
+PIECE = 1 << 20
+_SAMPLE = 1 << 16
+#: Of what may raise the scale above the median: fill values of masks are farther away than this.
+_OUTLIER_TIMES, _OUTLIER_SHARE = 1e6, 1e-3
+#: Values this near the dtype's limit are fill values, which rounding turns into infinity.
+_NEAR_LIMIT = 0.99
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Write a dtype as the input spec does, without `torch.`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def is_inexact(tensor: torch.Tensor) -> bool:
+    """Say whether rounding applies to a tensor's values."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def plain_parts(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]] | None:
+    """Split any tensor into strided ones that can be read; None if that is not possible (fake, meta, wrappers)."""
+    if is_plain(tensor):
+        return [("", tensor.detach())]
+    if tensor.device.type == "meta":
+        return None
+    if tensor.is_nested:
+        return [(f".unbind()[{i}]", part) for i, part in enumerate(tensor.detach().unbind()) if is_plain(part)]
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return None
+    tensor = tensor.detach().as_subclass(torch.Tensor)
+    if tensor.layout is torch.sparse_coo:
+        merged = tensor.coalesce()
+        return [(".indices()", merged.indices()), (".values()", merged.values())]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        indices = [(".crow_indices()", tensor.crow_indices()), (".col_indices()", tensor.col_indices())]
+        return [*indices, (".values()", tensor.values())]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        indices = [(".ccol_indices()", tensor.ccol_indices()), (".row_indices()", tensor.row_indices())]
+        return [*indices, (".values()", tensor.values())]
+    if tensor.is_quantized:
+        return [(".int_repr()", tensor.int_repr())]
+    return [("", tensor)] if is_plain(tensor) else [("", tensor.to_dense())]
+
+
+def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Cut tensors of one shape into equal views of at most `PIECE` elements, without copying."""
+    first = tensors[0]
+    if first.numel() <= PIECE:
+        yield tensors
+        return
+    dim = max(range(first.dim()), key=lambda d: first.shape[d])
+    length = max(1, PIECE * first.shape[dim] // first.numel())
+    for start in range(0, first.shape[dim], length):
+        size = min(length, first.shape[dim] - start)
+        yield from pieces(*(tensor.narrow(dim, start, size) for tensor in tensors))
+
+
+def robust_scale(tensor: torch.Tensor) -> float:
+    """Give a magnitude that stands for the tensor: its median, raised where most values are tiny.
+
+    Zeros and fill values of masks do not count. 0.0 for a tensor of zeros.
+    """
+    if tensor.numel() == 0:
+        return 0.0
+    sample = _wide(_sampled(tensor)).abs()
+    sample = sample[torch.isfinite(sample) & (sample > 0)]
+    if sample.numel() == 0:
+        return 0.0
+    median = float(sample.median())
+    near = sample[sample <= _OUTLIER_TIMES * median]
+    return max(median, _OUTLIER_SHARE * float(near.max()))
+
+
+def error_figures(value: torch.Tensor, reference: torch.Tensor, scale: float) -> tuple[ErrorFigures, float]:
+    """Measure `value` against `reference` where both are finite; gives relative figures and the largest absolute one.
+
+    Two scalars per piece stay on the device; the host waits for them once, at the end.
+    """
+    largest, squares, absolute, counted = [], [], [], []
+    for left, right in pieces(value, reference):
+        error, magnitude, both = _piece_error(left, right)
+        relative = torch.where(error > 0, error / (magnitude + scale), error)
+        largest.append(relative.max())
+        absolute.append(error.max())
+        squares.append(relative.square().sum())
+        counted.append(both.sum())
+    if value.numel() == 0:
+        return ErrorFigures(), 0.0
+    figures = torch.stack([torch.stack(largest).max(), torch.stack(squares).sum(), torch.stack(absolute).max()])
+    top, square_sum, top_absolute = figures.tolist()
+    count = max(1, int(torch.stack(counted).sum()))
+    return ErrorFigures(top, math.sqrt(square_sum / count)), top_absolute
+
+
+def count_exceeding(value: torch.Tensor, reference: torch.Tensor, rtol: float, atol: float) -> int:
+    """Count elements with |value - reference| > atol + rtol * |reference|, where both are finite."""
+    counts = []
+    for left, right in pieces(value, reference):
+        error, magnitude, _ = _piece_error(left, right)
+        counts.append((error > atol + rtol * magnitude).sum())
+    return int(torch.stack(counts).sum()) if counts else 0
+
+
+def beyond(value: torch.Tensor, reference: torch.Tensor, scale: float, limit: float) -> torch.Tensor:
+    """Mark elements whose relative error is above `limit`; one byte for each element stays in memory."""
+    mask = torch.empty(value.shape, dtype=torch.bool, device=value.device)
+    for marked, left, right in pieces(mask, value, reference):
+        error, magnitude, _ = _piece_error(left, right)
+        marked.copy_(error > limit * (magnitude + scale))
+    return mask
+
+
+def worst_position(value: torch.Tensor, reference: torch.Tensor, scale: float) -> tuple[int, ...]:
+    """Give the index of the largest relative error."""
+    best, place = -1.0, (0,) * value.dim()
+    for offset, (left, right) in _located_pieces(value, reference):
+        error, magnitude, _ = _piece_error(left, right)
+        relative = torch.where(error > 0, error / (magnitude + scale), error)
+        top = float(relative.max())
+        if top > best:
+            best = top
+            index = torch.unravel_index(relative.argmax(), relative.shape)
+            place = tuple(int(i) + start for i, start in zip(index, offset, strict=True))
+    return place
+
+
+def class_mismatch(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Mark elements of which one is NaN, inf or -inf and the other is not the same."""
+    return _classes(left) != _classes(right)
+
+
+def count_class_mismatches(value: torch.Tensor, reference: torch.Tensor) -> int:
+    """Count elements that differ in being finite, NaN, inf or -inf."""
+    counts = [class_mismatch(left, right).sum() for left, right in pieces(value, reference)]
+    return int(torch.stack(counts).sum()) if counts and value.numel() else 0
+
+
+def is_constant(tensor: torch.Tensor) -> bool:
+    """Say whether all elements are equal."""
+    if tensor.numel() == 0:
+        return True
+    first = tensor[(0,) * tensor.dim()] if tensor.dim() else tensor
+    return all(bool(((piece == first) | ((piece != piece) & (first != first))).all()) for (piece,) in pieces(tensor))
+
+
+def _located_pieces(
+    left: torch.Tensor, right: torch.Tensor, offset: tuple[int, ...] | None = None
+) -> Iterator[tuple[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]]]:
+    offset = offset or (0,) * left.dim()
+    if left.numel() <= PIECE:
+        yield offset, (left, right)
+        return
+    dim = max(range(left.dim()), key=lambda d: left.shape[d])
+    length = max(1, PIECE * left.shape[dim] // left.numel())
+    for start in range(0, left.shape[dim], length):
+        size = min(length, left.shape[dim] - start)
+        moved = (*offset[:dim], offset[dim] + start, *offset[dim + 1 :])
+        yield from _located_pieces(left.narrow(dim, start, size), right.narrow(dim, start, size), moved)
+
+
+def _piece_error(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Give |left - right|, |right| and where both are finite; zeros elsewhere."""
+    both = (_classes(left) == 0) & (_classes(right) == 0)
+    wide_left, wide_right = _wide(left), _wide(right)
+    zero = torch.zeros((), dtype=torch.float64, device=left.device)
+    error = torch.where(both, (wide_left - wide_right).abs(), zero)
+    return error, torch.where(both, wide_right.abs(), zero), both
+
+
+def _classes(tensor: torch.Tensor) -> torch.Tensor:
+    """Map elements to 0 (finite), 1 (NaN), 2 (inf) or 3 (-inf); fill values near the dtype's limit count as inf."""
+    if tensor.is_complex():
+        return torch.where(torch.isnan(tensor), 1, torch.where(torch.isinf(tensor), 2, 0))
+    wide = tensor if tensor.dtype in (torch.float64, torch.float32) else tensor.to(torch.float32)
+    limit = _NEAR_LIMIT * min(torch.finfo(tensor.dtype).max, torch.finfo(torch.float32).max)
+    code = torch.where(wide >= limit, 2, torch.where(wide <= -limit, 3, 0))
+    return torch.where(torch.isnan(wide), 1, code)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def _sampled(tensor: torch.Tensor) -> torch.Tensor:
+    """Take evenly spread elements without copying the rest."""
+    if tensor.numel() <= _SAMPLE:
+        return tensor.reshape(-1)
+    picks = torch.linspace(0, tensor.numel() - 1, _SAMPLE, dtype=torch.float64, device=tensor.device).to(torch.int64)
+    return tensor[torch.unravel_index(picks, tensor.shape)]

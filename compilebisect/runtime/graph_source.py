@@ -1,0 +1,336 @@
+"""Graph cases: a captured FX graph and its inputs as a module of operators that stands alone."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compilebisect.core.call import CallContext
+from compilebisect.core.outcome import Fault
+from compilebisect.core.repro_case import (
+    Call,
+    Definition,
+    Graph,
+    GraphInput,
+    Items,
+    Literal,
+    Operator,
+    Ref,
+    ReproCase,
+    TensorValue,
+    UserFile,
+    Value,
+)
+from compilebisect.core.repro_case import Mapping as MappingValue
+from compilebisect.runtime.module_source import CannotMakeCase, environment
+from compilebisect.runtime.source_extract import NotExtractable, SourceExtractor
+from compilebisect.runtime.tensor_source import TensorFile, tensor_value
+from compilebisect.runtime.torch_names import NotNameable, name_of
+from compilebisect.runtime.user_files import user_file
+from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
+
+# Names that the script itself uses where the graph's names stand.
+_TAKEN = frozenset({"torch", "operator", "math", "self", "device", "model", "saved", "Repro"})
+_OWN_NAMESPACES = frozenset({"aten", "prims", "prim", "higher_order", "inductor", "_c10d_functional"})
+# Spellings of what Dynamo records that users write and Dynamo traces.
+_PUBLIC = {"torch._C._set_grad_enabled": "torch.set_grad_enabled"}
+# Operators whose arguments live in tables of the process that captured them.
+_UNWRITABLE = ("triton_kernel_wrapper", "call_torchbind", "executorch_call")
+
+
+def graph_case(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    fault: Fault,
+    *,
+    module: torch.nn.Module | None = None,
+    module_path: str = "",
+    context: CallContext | None = None,
+    device: str = "cpu",
+    tensor_file: Path | None = None,
+    import_user_code: bool = False,
+    **settings: Any,
+) -> ReproCase:
+    """Describe a graph that Dynamo handed to a backend, and the inputs that it handed over with it.
+
+    Args:
+        gm: the graph as the backend got it, before any pass changed it.
+        example_inputs: its inputs, with the values that they have before the call.
+        fault: what the script must show.
+        module: the module that was compiled; its parameters give the inputs their names.
+        module_path: where the module sits in the user's model.
+        context: grad mode and autocast of the call.
+        device: the device that the fault was seen on.
+        tensor_file: where to save the inputs; None gives all of them seeded numbers.
+        import_user_code: import the user's files that define custom operators, instead of taking the definitions.
+        settings: further fields of `ReproCase`, such as `backend`, `mode`, `dynamic`, `config`, `train`, `seed`.
+
+    Raises:
+        CannotMakeCase: where the graph holds what no script can write down.
+    """
+    file = TensorFile(tensor_file) if tensor_file else None
+    writer = _GraphWriter(ValueBuilder(device=device, file=file), _attribute_names(module))
+    try:
+        graph = writer.graph(gm, example_inputs)
+        definitions, user_files, notes = _operator_sources(writer, import_user_code)
+    except (NotRebuildable, NotExtractable, NotNameable) as error:
+        raise CannotMakeCase(str(error)) from error
+    is_saved = file is not None and file.write()
+    settings.setdefault("environment", environment(device))
+    if writer.has_symbols and settings.get("dynamic") is None:
+        settings["dynamic"] = True
+    return ReproCase(
+        fault=fault,
+        graph=graph,
+        definitions=definitions,
+        imports=tuple(sorted(writer.values.imports)),
+        user_files=user_files,
+        module_path=module_path,
+        module_class=type(module).__name__ if module is not None else "",
+        device=device,
+        context=context or CallContext(grad_mode="no_grad"),
+        tensor_file=str(tensor_file) if is_saved else "",
+        notes=(*writer.values.notes, *notes),
+        **settings,
+    )
+
+
+class _GraphWriter:
+    def __init__(self, values: ValueBuilder, attributes: Mapping[int, str]) -> None:
+        self.values = values
+        self.attributes = attributes
+        self.operators: set[tuple[str, str]] = set()
+        self.has_symbols = False
+
+    def graph(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any] | None) -> Graph:
+        """Describe one graph; the bodies of higher-order operators come without inputs of their own."""
+        names = _Names()
+        inputs: list[GraphInput] = []
+        operators: list[Operator] = []
+        constants: list[tuple[str, TensorValue]] = []
+        children: list[tuple[str, Graph]] = []
+        placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        examples = list(example_inputs) if example_inputs is not None else [None] * len(placeholders)
+        symbols = _symbol_sources(placeholders)
+        for node, example in zip(placeholders, examples, strict=True):
+            symbol = str(node.meta.get("example_value", "")) if example_inputs is not None else ""
+            if symbol in symbols:
+                self.has_symbols = True
+                source, dim = symbols[symbol]
+                operators.append(_size_operator(names.new(node, node.name), source, dim))
+                continue
+            inputs.append(self._input(names, node, example, is_body=example_inputs is None))
+        # Sizes are read from tensors, which may be named after the sizes were met.
+        operators = [_renamed(operator, names) for operator in operators]
+        output: Value = Literal("None")
+        for node in gm.graph.nodes:
+            if node.op == "output":
+                output = self._argument(names, node.args[0])
+            elif node.op == "get_attr":
+                target = _attribute(gm, node.target)
+                name = str(node.target).replace(".", "_")
+                if isinstance(target, torch.fx.GraphModule):
+                    if name not in dict(children):
+                        children.append((name, self.graph(target, None)))
+                elif isinstance(target, torch.Tensor):
+                    if name not in dict(constants):
+                        constants.append((name, self._constant(name, target)))
+                else:
+                    raise NotRebuildable(f"the graph reads an attribute of class {type(target).__name__}")
+                operators.append(Operator(name=names.new(node, node.name), kind="attribute", target=name))
+            elif node.op in ("call_function", "call_method"):
+                operators.append(self._operator(names, node))
+            elif node.op != "placeholder":
+                raise NotRebuildable(f"the graph calls a module: {node.target}")
+        if isinstance(output, Items) and len(output.items) == 1 and example_inputs is not None:
+            output = output.items[0]
+        return Graph(
+            inputs=tuple(inputs),
+            operators=tuple(operators),
+            output=output,
+            constants=tuple(constants),
+            children=tuple(children),
+        )
+
+    def _input(self, names: _Names, node: torch.fx.Node, example: Any, *, is_body: bool) -> GraphInput:
+        origin = self.attributes.get(id(example), "")
+        name = names.new(node, origin.replace(".", "_") if origin else _readable(node.name))
+        if is_body:
+            return GraphInput(name=name, value=Literal("None"))
+        return GraphInput(name=name, value=self.values.value(example, name), origin=origin)
+
+    def _constant(self, name: str, tensor: torch.Tensor) -> TensorValue:
+        # Constants are part of the program, so they keep their values where a file is there to hold them.
+        try:
+            return tensor_value(tensor, name, device=self.values.device, file=self.values.file)
+        except TypeError as error:
+            raise NotRebuildable(str(error)) from error
+
+    def _operator(self, names: _Names, node: torch.fx.Node) -> Operator:
+        args = tuple(self._argument(names, item) for item in node.args)
+        kwargs = tuple((name, self._argument(names, item)) for name, item in node.kwargs.items())
+        if node.op == "call_method":
+            kind, target = "method", str(node.target)
+        else:
+            kind, target = "function", self._function(node.target)
+        example = node.meta.get("example_value")
+        return Operator(
+            name=names.new(node, node.name),
+            kind=kind,
+            target=target,
+            args=args,
+            kwargs=kwargs,
+            module=_module_path(node),
+            output=_described(example, self.values.device),
+        )
+
+    def _function(self, function: Any) -> str:
+        name = name_of(function)
+        if any(part in name.text for part in _UNWRITABLE):
+            raise NotRebuildable(f"{name.text} refers to objects of the process that captured it")
+        match = re.match(r"torch\.ops\.(\w+)\.(\w+)", name.text)
+        if match and match[1] not in _OWN_NAMESPACES:
+            self.operators.add((match[1], match[2]))
+        if name.module and name.module.startswith("_operator"):
+            self.values.imports.add("import operator")
+            return f"operator.{name.text}"
+        return _PUBLIC.get(name.text) or self.values.use(name)
+
+    def _argument(self, names: _Names, item: Any) -> Value:
+        if isinstance(item, torch.fx.Node):
+            return Ref(names.of(item))
+        if isinstance(item, list | tuple) and not hasattr(item, "_fields"):
+            kind = "list" if isinstance(item, list) else "tuple"
+            return Items(kind, tuple(self._argument(names, part) for part in item))
+        if isinstance(item, dict):
+            return MappingValue(tuple((self._argument(names, k), self._argument(names, v)) for k, v in item.items()))
+        if isinstance(item, slice):
+            parts = (item.start, item.stop, item.step)
+            return Call("slice", tuple(self._argument(names, part) for part in parts))
+        if isinstance(item, torch.Tensor):
+            raise NotRebuildable("a tensor stands in the graph itself")
+        return self.values.value(item, "")
+
+
+class _Names:
+    """Gives nodes readable names, each one once."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, str] = {}
+        self._used: set[str] = set(_TAKEN)
+
+    def new(self, node: torch.fx.Node, wish: str) -> str:
+        """Choose the name of a node."""
+        name = wish if wish.isidentifier() and not keyword.iskeyword(wish) else node.name
+        base, count = name, 1
+        while name in self._used:
+            count += 1
+            name = f"{base}_{count}"
+        self._used.add(name)
+        self._by_node[node.name] = name
+        return name
+
+    def of(self, node: torch.fx.Node) -> str:
+        """Return the name chosen before."""
+        return self._by_node[node.name]
+
+    def named(self, node_name: str) -> str:
+        """Return the name chosen for the node that the graph calls `node_name`."""
+        return self._by_node[node_name]
+
+
+def _attribute_names(module: torch.nn.Module | None) -> dict[int, str]:
+    if module is None:
+        return {}
+    return {id(tensor): name for name, tensor in (*module.named_buffers(), *module.named_parameters())}
+
+
+def _symbol_sources(placeholders: Sequence[torch.fx.Node]) -> dict[str, tuple[str, int]]:
+    """Return, for each symbolic size that is an input, the tensor input and dimension that have it."""
+    wanted = {
+        str(node.meta["example_value"])
+        for node in placeholders
+        if isinstance(node.meta.get("example_value"), torch.SymInt)
+    }
+    found: dict[str, tuple[str, int]] = {}
+    for node in placeholders:
+        example = node.meta.get("example_value")
+        if isinstance(example, torch.Tensor):
+            for dim, size in enumerate(example.shape):
+                if str(size) in wanted:
+                    found.setdefault(str(size), (node.name, dim))
+    return found
+
+
+def _size_operator(name: str, source: str, dim: int) -> Operator:
+    return Operator(name=name, kind="method", target="size", args=(Ref(source), Literal(str(dim))))
+
+
+def _renamed(operator: Operator, names: _Names) -> Operator:
+    source, dim = operator.args
+    assert isinstance(source, Ref)
+    return Operator(
+        name=operator.name, kind=operator.kind, target=operator.target, args=(Ref(names.named(source.name)), dim)
+    )
+
+
+def _readable(name: str) -> str:
+    text = re.sub(r"^l_(?:self_|kwargs_|args_)?", "", name.lower())
+    text = re.sub(r"(?:^|(?<=_))(?:modules|parameters|buffers)_", "", text).strip("_")
+    return text if text and text.isidentifier() else name
+
+
+def _module_path(node: torch.fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    if not stack:
+        return ""
+    path = str(list(stack.values())[-1][0])
+    path = re.sub(r"^L\[['\"]\w+['\"]\]\.?", "", path)
+    return re.sub(r"(?:^|\.)_modules\[['\"](\w+)['\"]\]", r".\1", path).strip(".")
+
+
+def _described(example: Any, device: str) -> TensorValue | None:
+    if not isinstance(example, torch.Tensor):
+        return None
+    try:
+        return tensor_value(example, "", device=device)
+    except TypeError:
+        return None
+
+
+def _attribute(gm: torch.fx.GraphModule, target: Any) -> Any:
+    found: Any = gm
+    for part in str(target).split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _operator_sources(
+    writer: _GraphWriter, import_user_code: bool
+) -> tuple[tuple[Definition, ...], tuple[UserFile, ...], list[str]]:
+    """Find what defines the custom operators: the user's source, or the library that goes by the namespace's name."""
+    definitions: list[Definition] = []
+    extractor = SourceExtractor()
+    for namespace, name in sorted(writer.operators):
+        if namespace in sys.modules:
+            definitions.append(Definition(names=(), text=f"import {namespace}"))
+        elif not import_user_code:
+            extractor.require_operator(namespace, name)
+    if import_user_code:
+        modules = extractor.modules_defining(writer.operators)
+        found = [user_file(module, ()) for module in modules]
+        return tuple(definitions), tuple(file for file in found if file), []
+    if extractor.missing_operators:
+        raise NotExtractable(f"no definition was found of {', '.join(extractor.missing_operators)}")
+    taken = extractor.definitions()
+    writer.values.imports |= extractor.imports
+    for module, name in sorted(writer.values.user_names):
+        writer.values.imports.add(f"from {module} import {name}")
+    unique = list(dict.fromkeys(definitions))
+    return (*unique, *taken), (), []

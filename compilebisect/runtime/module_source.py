@@ -1,0 +1,161 @@
+"""Source cases: a module instance with its class's own source and the arguments of one call."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compilebisect.core.call import CallContext
+from compilebisect.core.outcome import Fault
+from compilebisect.core.repro_case import Literal, Program, Ref, ReproCase, Statement, UserFile, Value
+from compilebisect.runtime.instance_source import InstanceBuilder
+from compilebisect.runtime.source_extract import NotExtractable, SourceExtractor
+from compilebisect.runtime.tensor_source import TensorFile
+from compilebisect.runtime.user_files import is_user_module, user_file
+from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
+
+# Names that the script itself uses where the arguments are made.
+_TAKEN = frozenset({"model", "device", "saved", "torch", "new", "new_module", "cast"})
+
+
+class CannotMakeCase(Exception):
+    """No script of this kind can be made; the message says why."""
+
+
+def module_case(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    fault: Fault,
+    *,
+    module_path: str = "",
+    context: CallContext | None = None,
+    device: str = "cpu",
+    method: str = "forward",
+    tensor_file: Path | None = None,
+    import_user_code: bool = False,
+    **settings: Any,
+) -> ReproCase:
+    """Describe `module` and one call of it as a program that stands alone.
+
+    Args:
+        module: the instance, in the state that it has before the call.
+        args: positional arguments of the call; they are not changed.
+        kwargs: keyword arguments of the call.
+        fault: what the script must show.
+        module_path: where the module sits in the user's model.
+        context: grad mode, autocast and training flag of the call.
+        device: the device that the fault was seen on.
+        method: the method that was called.
+        tensor_file: where to save parameters, buffers and inputs; None gives all of them seeded numbers.
+        import_user_code: take the classes from the user's files by import instead of by their source.
+        settings: further fields of `ReproCase`, such as `backend`, `mode`, `dynamic`, `config`, `train`, `seed`.
+
+    Raises:
+        CannotMakeCase: where the instance, an argument or the source cannot be rebuilt.
+    """
+    file = TensorFile(tensor_file) if tensor_file else None
+    values = ValueBuilder(device=device, file=file)
+    instances = InstanceBuilder(values)
+    try:
+        instances.build(module, "model")
+        instances.set_modes(module, "model")
+        call_args, call_kwargs = _arguments(values, module, method, args, kwargs)
+        if import_user_code:
+            definitions, user_files = (), _user_files(values)
+        else:
+            definitions, user_files = _definitions(values, method), ()
+    except (NotRebuildable, NotExtractable) as error:
+        raise CannotMakeCase(str(error)) from error
+    if file is not None:
+        for name, tensor in module.state_dict().items():
+            if isinstance(tensor, torch.Tensor):
+                file.add(f"model.{name}", tensor)
+    is_saved = file is not None and file.write()
+    settings.setdefault("environment", environment(device))
+    program = Program(statements=tuple(values.statements), args=call_args, kwargs=call_kwargs, method=method)
+    return ReproCase(
+        fault=fault,
+        program=program,
+        definitions=definitions,
+        imports=tuple(sorted(values.imports)),
+        user_files=user_files,
+        module_path=module_path,
+        module_class=type(module).__name__,
+        device=device,
+        context=context or CallContext(grad_mode="no_grad", training=module.training),
+        tensor_file=str(tensor_file) if is_saved else "",
+        state_saved=is_saved,
+        notes=tuple(values.notes),
+        **settings,
+    )
+
+
+def environment(device: str) -> tuple[tuple[str, str], ...]:
+    """Return the versions that a bug report names: torch, Python, device."""
+    name = platform.processor() or platform.machine()
+    if torch.device(device).type == "cuda" and torch.cuda.is_available():
+        name = torch.cuda.get_device_name(torch.device(device))
+    kind = torch.device(device).type
+    found = [("torch", torch.__version__), ("python", platform.python_version()), ("device", f"{kind} ({name})")]
+    if torch.version.cuda:
+        found.append(("cuda", torch.version.cuda))
+    return tuple(found)
+
+
+def _arguments(
+    values: ValueBuilder, module: torch.nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
+    names = _positional_names(module, method, len(args))
+    made_args = tuple(_argument(values, name, item) for name, item in zip(names, args, strict=True))
+    return made_args, tuple((name, _argument(values, name, item)) for name, item in kwargs.items())
+
+
+def _argument(values: ValueBuilder, name: str, item: Any) -> Value:
+    variable = f"{name}_" if name in _TAKEN or keyword.iskeyword(name) or not name.isidentifier() else name
+    value = values.value(item, variable)
+    if isinstance(value, Literal | Ref):
+        return value
+    values.statements.append(Statement(variable, value))
+    return Ref(variable)
+
+
+def _positional_names(module: torch.nn.Module, method: str, count: int) -> list[str]:
+    try:
+        parameters = list(inspect.signature(getattr(module, method)).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
+    return names + [f"arg{index}" for index in range(len(names), count)]
+
+
+def _definitions(values: ValueBuilder, method: str) -> Any:
+    extractor = SourceExtractor()
+    extractor.use_method(method)
+    owners: dict[str, str] = {}
+    for module, name in sorted(values.user_names):
+        if owners.setdefault(name, module) != module:
+            raise NotExtractable(f"{owners[name]} and {module} use the name {name} for different things")
+        extractor.require(module, name)
+    definitions = extractor.definitions()
+    values.imports |= extractor.imports
+    if extractor.missing_operators:
+        values.notes.append(f"no definition was found of {', '.join(extractor.missing_operators)}")
+    return definitions
+
+
+def _user_files(values: ValueBuilder) -> tuple[UserFile, ...]:
+    by_module: dict[str, list[str]] = {}
+    for module, name in sorted(values.user_names):
+        if is_user_module(module):
+            by_module.setdefault(module, []).append(name)
+        else:
+            values.imports.add(f"from {module} import {name}")
+    files = [user_file(module, tuple(names)) for module, names in by_module.items()]
+    return tuple(file for file in files if file is not None)

@@ -1,0 +1,137 @@
+"""The oracle: does the compiled module do what the eager one does? Ties runs, witnesses and comparison together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from compilebisect.core.call import CallContext
+from compilebisect.runtime.compare import Comparison, compare_runs
+from compilebisect.runtime.nudge import can_nudge, nudged_inputs, nudged_parameters
+from compilebisect.runtime.record import RunRecord
+from compilebisect.runtime.reference import inputs_to_float64, to_float64
+from compilebisect.runtime.rerun import Cotangents, run_once
+from compilebisect.runtime.state import StateSnapshot
+
+
+class Oracle:
+    """Eager runs of one module on one golden call, made when they are needed, and the verdict on a compiled run.
+
+    Attributes:
+        notes: why a witness could not be had.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        context: CallContext,
+        *,
+        seed: int = 0,
+        train: Cotangents | None = None,
+        tolerance: tuple[float, float] | None = None,
+        snapshot: StateSnapshot | None = None,
+    ) -> None:
+        self._module = module
+        self._args, self._kwargs = args, kwargs
+        self._context, self._seed, self._train, self._tolerance = context, seed, train, tolerance
+        self.snapshot = snapshot or StateSnapshot(module)
+        self.notes: list[str] = []
+        self._eager: RunRecord | None = None
+
+    def eager(self) -> RunRecord:
+        """Run eager once; later calls give the same record."""
+        if self._eager is None:
+            self._eager = self.run(self._module)
+        return self._eager
+
+    def run(self, module_callable: Callable[..., Any]) -> RunRecord:
+        """Run the module, or what was compiled from it, from the snapshot's state on copies of the inputs."""
+        return run_once(
+            module_callable,
+            self._args,
+            self._kwargs,
+            self._context,
+            seed=self._seed,
+            snapshot=self.snapshot,
+            train=self._train,
+        )
+
+    def judge(self, compiled: RunRecord) -> Comparison:
+        """Compare a compiled run with eager; the module's state is put back afterwards."""
+        eager = self.eager()
+        comparison = compare_runs(
+            eager,
+            compiled,
+            repeat=lambda: self._witness("repeated", lambda: self.run(self._module)),
+            nudged=lambda number: self._witness("nudged", lambda: self._run_nudged(number)),
+            reference=self._reference,
+            tolerance=self._tolerance,
+        )
+        self.snapshot.restore()
+        return replace(comparison, notes=[*comparison.notes, *dict.fromkeys(self.notes)])
+
+    def check(self, module_callable: Callable[..., Any]) -> Comparison:
+        """Run what was compiled and compare it with eager."""
+        self.eager()
+        return self.judge(self.run(module_callable))
+
+    def _run_nudged(self, number: int) -> RunRecord:
+        if can_nudge(self._args, self._kwargs):
+            args, kwargs = nudged_inputs(self._args, self._kwargs, number=number, seed=self._seed)
+            return self._run_on(self._module, args, kwargs)
+        self.snapshot.restore()
+        with nudged_parameters(self._module, number=number, seed=self._seed):
+            return run_once(
+                self._module,
+                self._args,
+                self._kwargs,
+                self._context,
+                seed=self._seed,
+                module=self._module,
+                train=self._train,
+            )
+
+    def _run_on(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunRecord:
+        return run_once(module, args, kwargs, self._context, seed=self._seed, snapshot=self.snapshot, train=self._train)
+
+    def _reference(self) -> RunRecord | None:
+        self.snapshot.restore()
+        twin = to_float64(self._module)
+        if twin.module is None:
+            self.notes.append(f"no float64 reference: {twin.reason}")
+            return None
+        wide_module = twin.module
+        args, kwargs = inputs_to_float64(self._args, self._kwargs)
+        train = None
+        if self._train is not None:
+            train = {path: cotangent.to(torch.float64) for path, cotangent in self._train.items()}
+
+        def run() -> RunRecord:
+            with twin.running():
+                return run_once(
+                    wide_module,
+                    args,
+                    kwargs,
+                    CallContext(self._context.grad_mode, (), self._context.training),
+                    seed=self._seed,
+                    snapshot=StateSnapshot(wide_module),
+                    train=train,
+                )
+
+        return self._witness("float64", run)
+
+    def _witness(self, name: str, run: Callable[[], RunRecord]) -> RunRecord | None:
+        """A witness that fails is no fault of the compiled code; why it failed becomes a note."""
+        try:
+            return run()
+        except Exception as error:  # noqa: BLE001 - user code on inputs it was not made for; the note tells
+            self.notes.append(
+                f"no {name} run: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            )
+            return None

@@ -1,0 +1,382 @@
+"""One probe: compile a module on its golden calls, run it beside eager, and say what was seen.
+
+This is one of the two places where any exception is caught: whatever the compiler or the user's code raises is an
+observation.
+"""
+
+from __future__ import annotations
+
+import functools
+import resource
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import nn
+
+from compilebisect.core.call import CallContext
+from compilebisect.core.fingerprint import fault_key
+from compilebisect.core.messages import ProbeOrder
+from compilebisect.core.module_tree import GoldenCall
+from compilebisect.core.outcome import Fault, Kind, Observation, Stage
+from compilebisect.runtime import torch_internals
+from compilebisect.runtime.compare import Comparison, compare_runs
+from compilebisect.runtime.frames import frames_of
+from compilebisect.runtime.golden import apply_golden_state, load_golden
+from compilebisect.runtime.rerun import RunRecord, nudged_inputs, run_once, to_float64
+from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.torch_internals import BreakEvent, CompileWatcher
+
+_STAGE_OF_ORIGIN = {
+    "dynamo": Stage.DYNAMO,
+    "inductor": Stage.INDUCTOR,
+    "cpp": Stage.CPP,
+    "triton": Stage.TRITON,
+}
+# The name by which a graph break at a fence is told from the model's own.
+FENCE_NAME = "compilebisect_fence"
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """A compiled run: its record or the exception that ended it, and what Dynamo did."""
+
+    record: Any
+    error: BaseException | None
+    watcher: Any
+    compile_s: float
+
+
+def probe(
+    model: nn.Module, order: ProbeOrder, device: torch.device, *, on_phase: Callable[[str], None]
+) -> tuple[Observation, bool]:
+    """Carry out a probe and return what it saw, and whether the process can go on with others after it.
+
+    The model is left as it was before.
+    """
+    module = model.get_submodule(order.path)
+    pristine = StateSnapshot(module)
+    torch.compiler.reset()
+    findings = _Findings()
+    is_usable = True
+    with fences(model, order.fenced):
+        for call in order.calls:
+            is_usable = _probe_call(module, order, order.path, call, device, findings, on_phase)
+            if not is_usable:
+                break
+            pristine.restore()
+            torch.compiler.reset()
+    if is_usable and not findings.has_failed and order.compares_values:
+        is_usable = _probe_instances(model, order, device, findings, on_phase)
+    if is_usable:
+        pristine.restore()
+    torch.compiler.reset()
+    return findings.observation(), is_usable
+
+
+def compiled_run(
+    module: nn.Module,
+    order: ProbeOrder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    context: CallContext,
+    base: StateSnapshot,
+    *,
+    on_phase: Callable[[str], None] = lambda phase: None,
+    keep_graphs: bool = False,
+) -> Compiled:
+    """Compile a module as a user would and run it once on these inputs."""
+    compiled = torch.compile(module, **compile_options(order))
+    started = time.perf_counter()
+    with torch_internals.watch_compile(keep_graphs=keep_graphs, on_phase=on_phase) as watcher:
+        try:
+            record = run_once(
+                compiled, args, kwargs, context, seed=order.seed, snapshot=base, train=order.train, module=module
+            )
+        except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
+            return Compiled(None, error, watcher, time.perf_counter() - started)
+    return Compiled(record, None, watcher, time.perf_counter() - started)
+
+
+def compile_options(order: ProbeOrder) -> dict[str, Any]:
+    """Return the keyword arguments for `torch.compile` that an order asks for."""
+    options: dict[str, Any] = {"backend": order.backend, "dynamic": order.dynamic}
+    if order.mode is not None:
+        options["mode"] = order.mode
+    return options
+
+
+def _probe_call(
+    module: nn.Module,
+    order: ProbeOrder,
+    path: str,
+    call: GoldenCall,
+    device: torch.device,
+    findings: _Findings,
+    on_phase: Callable[[str], None],
+) -> bool:
+    folder = Path(order.folder)
+    apply_golden_state(module, folder, path, call.index)
+    args, kwargs = load_golden(folder, path, call.index, device)
+    base = StateSnapshot(module)
+    # The compiled run comes first: an eager run in this process could install what the compiler then need not trace.
+    compiled = compiled_run(module, order, args, kwargs, call.context, base, on_phase=on_phase)
+    findings.take_watcher(compiled, call)
+    if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
+        findings.take_error(compiled, call)
+        return False
+    on_phase("comparing")
+    run_eager = functools.partial(
+        run_once, module, context=call.context, seed=order.seed, snapshot=base, train=order.train, module=module
+    )
+    try:
+        eager = run_eager(args=args, kwargs=kwargs)
+    except Exception as error:  # noqa: BLE001 - becomes a note, or the reason why the module cannot be judged
+        if compiled.error is not None:
+            findings.skipped = f"fails in eager mode when called alone: {type(error).__name__}: {error}"
+            return not torch_internals.is_device_failure(error)
+        findings.notes.append(f"eager fails where compiled code does not: {type(error).__name__}: {error}")
+        return not torch_internals.is_device_failure(error)
+    if compiled.error is not None:
+        findings.take_error(compiled, call)
+    elif order.compares_values:
+        findings.take_comparison(
+            path, compare(module, order, args, kwargs, call.context, base, eager, compiled.record), call
+        )
+    return True
+
+
+def compare(
+    module: nn.Module,
+    order: ProbeOrder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    context: CallContext,
+    base: StateSnapshot,
+    eager: RunRecord,
+    compiled: RunRecord,
+) -> Comparison:
+    """Compare a compiled run with the eager one; further eager runs are made only where they are needed to judge."""
+
+    def repeat() -> RunRecord:
+        return run_once(
+            module, args, kwargs, context, seed=order.seed, snapshot=base, train=order.train, module=module
+        )
+
+    def nudged() -> RunRecord:
+        moved_args, moved_kwargs = nudged_inputs(args, kwargs, seed=order.seed)
+        return run_once(
+            module, moved_args, moved_kwargs, context, seed=order.seed, snapshot=base, train=order.train, module=module
+        )
+
+    def reference() -> RunRecord | None:
+        base.restore()
+        return to_float64(module, args, kwargs, context, seed=order.seed, train=order.train)
+
+    return compare_runs(
+        eager, compiled, repeat=repeat, nudged=nudged, reference=reference, tolerance=order.tolerance
+    )
+
+
+def _probe_instances(
+    model: nn.Module,
+    order: ProbeOrder,
+    device: torch.device,
+    findings: _Findings,
+    on_phase: Callable[[str], None],
+) -> bool:
+    """Run the other instances of the unit: their weights differ, and so may what they compute."""
+    for path, calls in order.instances:
+        module = model.get_submodule(path)
+        pristine = StateSnapshot(module)
+        fenced = tuple(path + other.removeprefix(order.path) for other in order.fenced)
+        with fences(model, fenced):
+            for call in calls:
+                if not _probe_call(module, order, path, call, device, findings, on_phase):
+                    return False
+        pristine.restore()
+    return True
+
+
+@contextmanager
+def fences(model: nn.Module, paths: tuple[str, ...]) -> Iterator[None]:
+    """Keep the modules at `paths` out of compiled code while they do their work in eager mode."""
+    fenced = [model.get_submodule(path) for path in paths]
+    saved = [module.__dict__.get("forward") for module in fenced]
+    for module in fenced:
+        module.forward = torch.compiler.disable(_named_fence(module.forward))
+    try:
+        yield
+    finally:
+        for module, forward in zip(fenced, saved, strict=True):
+            if forward is None:
+                module.__dict__.pop("forward", None)
+            else:
+                module.__dict__["forward"] = forward
+
+
+def _named_fence(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def compilebisect_fence(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    return compilebisect_fence
+
+
+class _Findings:
+    """Gathers what the runs of one probe show into one observation."""
+
+    def __init__(self) -> None:
+        self.faults: dict[Any, Fault] = {}
+        self.by_instance: dict[str, list[Fault]] = {}
+        self.notes: list[str] = []
+        self.skipped = ""
+        self.has_failed = False
+        self.is_blind = False
+        self.graphs = self.operators = self.frames_compiled = 0
+        self.compile_s = self.run_s = 0.0
+
+    def add(self, fault: Fault) -> None:
+        self.faults.setdefault(fault_key(fault), fault)
+
+    def take_watcher(self, compiled: Compiled, call: GoldenCall) -> None:
+        watcher: CompileWatcher = compiled.watcher
+        self.graphs += watcher.graph_count
+        self.operators += watcher.operators
+        self.frames_compiled += watcher.frames_compiled
+        self.compile_s += compiled.compile_s
+        for event in causes(watcher.breaks):
+            self.add(fault_from_break(event, call))
+
+    def take_error(self, compiled: Compiled, call: GoldenCall) -> None:
+        assert compiled.error is not None
+        self.has_failed = True
+        self.add(fault_from_error(compiled.error, compiled.watcher))
+
+    def take_comparison(self, path: str, comparison: Comparison, call: GoldenCall) -> None:
+        self.notes.extend(note for note in comparison.notes if note not in self.notes)
+        self.is_blind = self.is_blind or comparison.is_constant_output
+        for fault in faults_from_comparison(comparison):
+            self.add(fault)
+            self.by_instance.setdefault(path, []).append(fault)
+
+    def observation(self) -> Observation:
+        return Observation(
+            faults=tuple(self.faults.values()),
+            completed=not self.has_failed,
+            graphs=self.graphs,
+            operators=self.operators,
+            frames_compiled=self.frames_compiled,
+            compile_s=self.compile_s,
+            run_s=self.run_s,
+            peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            is_blind=self.is_blind,
+            skipped=self.skipped,
+            notes=tuple(dict.fromkeys(self.notes)),
+            faults_by_instance={path: tuple(faults) for path, faults in self.by_instance.items()},
+        )
+
+
+def causes(events: list[BreakEvent]) -> list[BreakEvent]:
+    """Leave out breaks at our own fences, and those that only follow from another break.
+
+    Once Dynamo has given up on a frame, the comprehensions and generators in it are compiled as frames of their own,
+    which fail on the iterator that they are handed. These vanish with the first cause.
+    """
+    own = [event for event in events if FENCE_NAME not in event.message and not _is_at_fence(event)]
+    skipped_frames = {event.compiled_frame for event in events if event.effect == "frame skipped"}
+    found: list[BreakEvent] = []
+    for event in own:
+        is_comprehension = event.compiled_frame.startswith("<") and len(skipped_frames) > 1
+        if is_comprehension and event.outer_type == event.type and event.effect == "frame skipped":
+            continue
+        found.append(event)
+    return found
+
+
+def _is_at_fence(event: BreakEvent) -> bool:
+    return any(summary.name == FENCE_NAME for summary in event.stack[-1:])
+
+
+def fault_from_break(event: BreakEvent, call: GoldenCall) -> Fault:
+    """Turn a graph break into a fault; where no user frame exists, its place is the line that calls the module."""
+    frames = frames_of(event.stack)
+    explanation, hints = _message_parts(event.message)
+    return Fault(
+        kind=Kind.GRAPH_BREAK,
+        type=event.type,
+        message=event.message.strip(),
+        stage=Stage.DYNAMO,
+        frames=frames or ((call.call_site,) if call.call_site else ()),
+        location=frames[-1] if frames else call.call_site,
+        hint=hints[0] if hints else "",
+        evidence={"explanation": explanation, "hints": hints, "effect": event.effect},
+    )
+
+
+def _message_parts(message: str) -> tuple[str, list[str]]:
+    explanation, hints = "", []
+    for line in message.splitlines():
+        text = line.strip()
+        if text.startswith("Explanation:") and not explanation:
+            explanation = text.removeprefix("Explanation:").strip()
+        elif text.startswith("Hint:"):
+            hints.append(text.removeprefix("Hint:").strip())
+    return explanation, hints
+
+
+def fault_from_error(error: BaseException, watcher: CompileWatcher) -> Fault:
+    """Turn an exception of a compiled run into a fault; the stage is left open where the ladder has to name it."""
+    known = torch_internals.compile_error(error)
+    evidence = {"exception": type(error).__name__}
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    if known is None:
+        frames = frames_of(traceback.extract_tb(error.__traceback__))
+        stage = Stage.RUNTIME
+        return Fault(
+            kind=Kind.ERROR,
+            type=type(error).__name__,
+            message=text,
+            stage=stage,
+            frames=(),
+            location=frames[-1] if frames else None,
+            evidence=evidence,
+        )
+    origin, name, stack = known
+    is_dynamo = origin == "dynamo"
+    frames = frames_of(stack)
+    return Fault(
+        kind=Kind.ERROR,
+        type=name,
+        message=text,
+        stage=_STAGE_OF_ORIGIN.get(origin),
+        # After capture, Dynamo's stack only says where the graph ended, which has nothing to do with the fault.
+        frames=frames if is_dynamo else (),
+        location=frames[-1] if frames and is_dynamo else None,
+        evidence=evidence,
+    )
+
+
+def faults_from_comparison(comparison: Comparison) -> list[Fault]:
+    """Make one fault of all differences of a comparison: they have one cause more often than not."""
+    if not comparison.differences:
+        return []
+    first = comparison.differences[0]
+    return [
+        Fault(
+            kind=Kind.DIVERGENCE,
+            type=first.type,
+            message=first.text,
+            evidence={
+                "differences": [
+                    {"type": item.type, "path": item.path, "text": item.text, "figures": item.figures}
+                    for item in comparison.differences[:20]
+                ],
+                "count": len(comparison.differences),
+            },
+        )
+    ]
+

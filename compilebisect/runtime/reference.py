@@ -1,0 +1,162 @@
+"""The float64 twin of a module: what exact arithmetic would give, as far as torch can compute it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from compilebisect.runtime.tensor_copy import is_plain, without_expanded
+from compilebisect.runtime.values import map_tensors, tensors_in
+
+_WIDE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+_CASTS = ("float", "half", "bfloat16")
+_DRAWS = ("rand", "randn", "normal", "rand_like", "randn_like")
+_DRAWS_IN_PLACE = ("normal_", "uniform_", "exponential_", "log_normal_", "cauchy_", "geometric_")
+
+
+class Float64Twin:
+    """A module and inputs in float64; `module` is None where that was not possible, and `reason` says why."""
+
+    def __init__(self, module: nn.Module | None, reason: str = "", low_dtype: torch.dtype = torch.float32) -> None:
+        self.module = module
+        self.reason = reason
+        self.low_dtype = low_dtype
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Make dtypes that the code itself asks for float64 too, and random draws those of the original dtype."""
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with _Widened(self.low_dtype, default):
+                yield
+        finally:
+            torch.set_default_dtype(default)
+
+
+def to_float64(module: nn.Module) -> Float64Twin:
+    """Copy a module in float64 without touching it.
+
+    Its tensors go from where they are straight to float64: no second copy in their own dtype is made.
+    """
+    tensors = _tensors_of(module)
+    low_dtype = _main_dtype(tensors)
+    needed = sum(8 * tensor.numel() for tensor in tensors if tensor.dtype in _WIDE and is_plain(tensor))
+    devices = {tensor.device for tensor in tensors}
+    free = min((_free_bytes(device) for device in devices), default=None, key=lambda size: size)
+    if free is not None and needed > free // 2:
+        return Float64Twin(None, f"needs {needed >> 20} MB of memory in float64, {free >> 20} MB are free", low_dtype)
+    memo: dict[int, Any] = {}
+    try:
+        for tensor in tensors:
+            if not nn.parameter.is_lazy(tensor):
+                memo[id(tensor)] = _widened(tensor)
+        with torch.no_grad():
+            return Float64Twin(copy.deepcopy(module, memo), low_dtype=low_dtype)
+    except Exception as error:  # noqa: BLE001 - `__deepcopy__` is the user's code; the reason reaches the report
+        return Float64Twin(None, f"cannot be copied: {type(error).__name__}: {error}", low_dtype)
+
+
+def inputs_to_float64(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Copy inputs with their floating tensors in float64."""
+    wide: tuple[tuple[Any, ...], dict[str, Any]] = map_tensors((args, kwargs), _widened)
+    return wide
+
+
+class _Widened(TorchFunctionMode):
+    """Reads float64 where code asks for a narrower floating dtype by name."""
+
+    def __init__(self, low_dtype: torch.dtype, default: torch.dtype) -> None:
+        super().__init__()
+        self._low_dtype = low_dtype
+        self._default = default
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in _CASTS and args and isinstance(args[0], torch.Tensor):
+            return args[0].to(_WIDE.get(args[0].dtype, torch.float64) if args[0].is_complex() else torch.float64)
+        if name in _DRAWS:
+            return self._draw(func, name, args, kwargs)
+        if name in _DRAWS_IN_PLACE and args[0].dtype is torch.float64:
+            drawn = func(torch.empty_like(args[0], dtype=self._low_dtype), *args[1:], **kwargs)
+            return args[0].copy_(drawn)
+        args = tuple(_WIDE.get(arg, arg) if isinstance(arg, torch.dtype) else arg for arg in args)
+        kwargs = {key: _WIDE.get(arg, arg) if isinstance(arg, torch.dtype) else arg for key, arg in kwargs.items()}
+        return func(*args, **kwargs)
+
+    def _draw(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Random draws differ by dtype, so they are made in the original one."""
+        kwargs = dict(kwargs)
+        if kwargs.get("dtype") is None and name != "normal":
+            kwargs["dtype"] = self._low_dtype if name.endswith("_like") else self._default
+        drawn = func(*args, **kwargs)
+        return drawn.to(torch.float64) if drawn.dtype in _WIDE and not drawn.is_complex() else drawn
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype not in _WIDE or not is_plain(tensor):
+        new = tensor.detach().clone()
+    else:
+        new = _strided_like(tensor.detach(), _WIDE[tensor.dtype])
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(new, requires_grad=tensor.requires_grad)
+    return new.requires_grad_() if tensor.requires_grad and not new.is_inference() else new
+
+
+def _strided_like(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Convert a tensor and keep its strides, expanded dimensions included."""
+    with torch.inference_mode(False), torch.no_grad():
+        new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device=tensor.device)
+        try:
+            without_expanded(new).copy_(without_expanded(tensor))
+        except RuntimeError:  # overlapping in another way than by expanding
+            return tensor.to(dtype)
+        return new
+
+
+def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
+    found: dict[int, torch.Tensor] = {}
+    for submodule in module.modules():
+        held = [submodule._parameters, submodule._buffers]
+        plain = {name: item for name, item in submodule.__dict__.items() if name != "_modules"}
+        for _, tensor in tensors_in([*held, plain]):
+            found[id(tensor)] = tensor
+    return list(found.values())
+
+
+def _main_dtype(tensors: list[torch.Tensor]) -> torch.dtype:
+    sizes: dict[torch.dtype, int] = {}
+    for tensor in tensors:
+        if tensor.dtype in _WIDE and is_plain(tensor):
+            sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.numel()
+    return max(sizes, key=lambda dtype: sizes[dtype], default=torch.float32)
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    for line in _memory_lines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 1 << 62
+
+
+def _memory_lines() -> list[str]:
+    path = Path("/proc/meminfo")  # Linux alone has it; elsewhere the allocation itself tells
+    return path.read_text().splitlines() if path.exists() else []

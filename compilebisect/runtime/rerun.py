@@ -1,0 +1,181 @@
+"""Running a module once on given inputs under the switches of a golden call, with a record of all that it left."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from compilebisect.core.call import CallContext
+from compilebisect.core.tolerance import FLOORS
+from compilebisect.runtime.figures import dtype_name, is_inexact
+from compilebisect.runtime.grad_leaves import GradLeaves
+from compilebisect.runtime.record import RunRecord, alias_pairs
+from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.tensor_copy import TensorCloner, is_plain, storage_key
+from compilebisect.runtime.values import clone_value, map_tensors, tensors_in
+
+#: Cotangents by the path of an output; those that are missing are generated.
+Cotangents = Mapping[str, torch.Tensor]
+GENERATED: Cotangents = {}
+
+
+def run_once(
+    module_callable: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    context: CallContext,
+    *,
+    seed: int = 0,
+    snapshot: StateSnapshot | None = None,
+    module: nn.Module | None = None,
+    train: Cotangents | None = None,
+) -> RunRecord:
+    """Run a module as in its golden call; the given inputs stay as they are.
+
+    Args:
+        module_callable: the module, or what was compiled from it.
+        args: golden positional arguments.
+        kwargs: golden keyword arguments.
+        context: grad mode, autocast and training flag of the golden call.
+        seed: for all random number generators.
+        snapshot: the state to start from; put back before the run, not after it.
+        module: whose parameters and buffers count, where there is no snapshot to tell.
+        train: runs backward too, on these cotangents (`GENERATED` for made-up ones), and collects gradients.
+
+    Raises:
+        Exception: whatever the module raises.
+    """
+    if snapshot is not None:
+        snapshot.restore()
+        module = module or snapshot.module
+    if module is None and isinstance(module_callable, nn.Module):
+        module = module_callable
+    owned = _owned_tensors(module)
+    leaves = None
+    with _switches(module, context, is_training=train is not None):
+        if train is not None:
+            leaves = GradLeaves(args, kwargs)
+            run_args, run_kwargs = leaves.args, leaves.kwargs
+            for _, tensor in owned:
+                if tensor.is_leaf:
+                    tensor.grad = None
+        else:
+            run_args, run_kwargs = clone_value((args, kwargs))
+        inputs = [*tensors_in(run_args, "inputs.args"), *tensors_in(run_kwargs, "inputs.kwargs")]
+        seed_all(seed)
+        generators = _generator_states()
+        output = module_callable(*run_args, **run_kwargs)
+        draws_random = any(not torch.equal(*pair) for pair in zip(generators, _generator_states(), strict=True))
+    named_outputs = tensors_in(output, "output")
+    grads = _backward(named_outputs, leaves, owned, train, seed) if leaves is not None and train is not None else {}
+    if _is_cuda_in_use():
+        torch.cuda.synchronize()  # an error on the device must show in the run that made it
+    return RunRecord(
+        output=_frozen(output, owned),
+        inputs_after=map_tensors((run_args, run_kwargs), torch.Tensor.detach),
+        state=snapshot.changes() if snapshot is not None else {},
+        grads=grads,
+        requires_grad=frozenset(path for path, tensor in named_outputs if tensor.requires_grad),
+        aliases=alias_pairs(output, [*inputs, *((f"state.{path}", tensor) for path, tensor in owned)]),
+        noise_dtype=_coarsest_dtype([tensor for _, tensor in [*inputs, *owned]], context),
+        draws_random=draws_random,
+    )
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators of torch (all devices), numpy and `random`."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def _owned_tensors(module: nn.Module | None) -> list[tuple[str, torch.Tensor]]:
+    if module is None:
+        return []
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return [(path, tensor) for path, tensor in named if not nn.parameter.is_lazy(tensor)]
+
+
+@contextlib.contextmanager
+def _switches(module: nn.Module | None, context: CallContext, *, is_training: bool) -> Iterator[None]:
+    if module is not None and module.training != context.training:
+        module.train(context.training)
+    with contextlib.ExitStack() as stack:
+        if context.grad_mode == "inference" and not is_training:
+            stack.enter_context(torch.inference_mode())
+        else:
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.set_grad_enabled(is_training or context.grad_mode == "grad"))
+        for device, dtype in context.autocast:
+            stack.enter_context(torch.autocast(device, dtype=getattr(torch, dtype)))
+        yield
+
+
+def _is_cuda_in_use() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call] # torch left it without annotations
+
+
+def _generator_states() -> list[torch.Tensor]:
+    states = [torch.get_rng_state()]
+    if _is_cuda_in_use():
+        states += torch.cuda.get_rng_state_all()
+    return states
+
+
+def _backward(
+    outputs: list[tuple[str, torch.Tensor]],
+    leaves: GradLeaves,
+    owned: list[tuple[str, torch.Tensor]],
+    cotangents: Cotangents,
+    seed: int,
+) -> dict[str, torch.Tensor | None]:
+    roots = {id(tensor): (path, tensor) for path, tensor in outputs if tensor.requires_grad and is_inexact(tensor)}
+    with torch.inference_mode(False), torch.enable_grad():
+        if roots:
+            given = [
+                cotangents[path] if path in cotangents else _generated_cotangent(tensor, seed + number + 1)
+                for number, (path, tensor) in enumerate(roots.values())
+            ]
+            torch.autograd.backward([tensor for _, tensor in roots.values()], given)
+    grads = leaves.gradients()
+    grads.update((path, tensor.grad) for path, tensor in owned if tensor.is_leaf and tensor.requires_grad)
+    detached = {path: None if grad is None else grad.detach() for path, grad in grads.items()}
+    for _, tensor in owned:
+        if tensor.is_leaf:
+            tensor.grad = None
+    return detached
+
+
+def _generated_cotangent(output: torch.Tensor, seed: int) -> torch.Tensor:
+    if not is_plain(output):
+        return torch.ones_like(output)
+    generator = torch.Generator(device=output.device).manual_seed(seed)
+    drawn = torch.randn(output.shape, generator=generator, device=output.device, dtype=torch.float32)
+    return drawn.to(output.dtype)
+
+
+def _frozen(output: Any, owned: list[tuple[str, torch.Tensor]]) -> Any:
+    """Detach the outputs, and copy those that the next `restore()` would change under our hands."""
+    keys = {storage_key(tensor) for _, tensor in owned} - {None}
+    shared = [tensor for _, tensor in tensors_in(output) if storage_key(tensor) in keys]
+    cloner = TensorCloner([tensor.detach() for tensor in shared])
+    ids = {id(tensor) for tensor in shared}
+
+    def freeze(tensor: torch.Tensor) -> torch.Tensor:
+        return cloner.clone(tensor.detach()) if id(tensor) in ids else tensor.detach()
+
+    return map_tensors(output, freeze)
+
+
+def _coarsest_dtype(tensors: list[torch.Tensor], context: CallContext) -> str:
+    """Name the floating dtype with the largest eps that takes part; 8-bit weights are constants, not results."""
+    names = {dtype_name(tensor.dtype) for tensor in tensors if is_inexact(tensor)}
+    names |= {dtype for _, dtype in context.autocast}
+    known = [name for name in names if name in FLOORS and not name.startswith("float8")]
+    return max(known, key=lambda name: FLOORS[name].eps, default="")

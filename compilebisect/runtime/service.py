@@ -1,0 +1,72 @@
+"""What a worker does on request. Each function takes the worker's state and a payload, and returns an `Answer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from compilebisect.core.messages import Answer, CaptureOrder, ProbeOrder, ReproOrder, UserErrorText
+from compilebisect.errors import CompilebisectError
+from compilebisect.runtime.probe import probe
+from compilebisect.runtime.session import Session
+from compilebisect.settings import Settings
+from compilebisect.workers.worker import report_phase
+
+
+def load(state: dict[str, Any], payload: bytes) -> bytes:
+    """Load the model of these `Settings`."""
+
+    def run() -> Answer:
+        state["session"] = Session(msgspec.msgpack.decode(payload, type=Settings))
+        return Answer()
+
+    return _answer(run)
+
+
+def describe(state: dict[str, Any], payload: bytes) -> bytes:
+    """Run the model in eager mode and describe its modules."""
+    session: Session = state["session"]
+    return _answer(lambda: Answer(description=session.describe()))
+
+
+def capture(state: dict[str, Any], payload: bytes) -> bytes:
+    """Keep golden calls in files."""
+    session: Session = state["session"]
+    order = msgspec.msgpack.decode(payload, type=CaptureOrder)
+    return _answer(lambda: Answer(capture_failures=session.capture(order)))
+
+
+def run_probe(state: dict[str, Any], payload: bytes) -> bytes:
+    """Carry out one `ProbeOrder`."""
+    session: Session = state["session"]
+    order = msgspec.msgpack.decode(payload, type=ProbeOrder)
+
+    def run() -> Answer:
+        observation, is_usable = probe(session.model, order, session.device, on_phase=report_phase)
+        state["retire"] = not is_usable
+        return Answer(observation=observation)
+
+    return _answer(run)
+
+
+def repro_cases(state: dict[str, Any], payload: bytes) -> bytes:
+    """Gather the repro cases of one fault, the most standalone first."""
+    from compilebisect.runtime.repro_cases import cases_of
+
+    session: Session = state["session"]
+    order = msgspec.msgpack.decode(payload, type=ReproOrder)
+    return _answer(lambda: Answer(cases=msgspec.msgpack.encode(cases_of(session, order))))
+
+
+def _answer(run: Callable[[], Answer]) -> bytes:
+    try:
+        answer = run()
+    except CompilebisectError as error:
+        answer = Answer(
+            error=UserErrorText(
+                name=type(error).__name__, what=error.what, where=error.where, fix=error.fix, detail=error.detail
+            )
+        )
+    return msgspec.msgpack.encode(answer)

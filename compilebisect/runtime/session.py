@@ -1,0 +1,202 @@
+"""A worker's session: the model, its inputs and the settings that hold in this process."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from compilebisect.core.call import CallContext
+from compilebisect.core.input_spec import parse_spec
+from compilebisect.core.messages import CaptureOrder, Description
+from compilebisect.errors import CannotTestError, EagerFailure, UsageError
+from compilebisect.runtime import torch_internals
+from compilebisect.runtime.describe import module_records
+from compilebisect.runtime.golden import CallLog, Capture, signature_of, watch_calls
+from compilebisect.runtime.inputs import build_inputs, check_signature, load_inputs_function
+from compilebisect.runtime.rerun import run_once
+from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.target import load_target
+from compilebisect.runtime.traceback_text import user_traceback
+from compilebisect.settings import Settings
+
+# Beyond this many compiles of one function Dynamo falls back to eager in silence; instances of a unit share their code.
+_RECOMPILE_LIMIT = 1024
+
+
+class Session:
+    """The model as loaded, never changed for good: whoever runs it restores it afterwards."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Load the model.
+
+        Raises:
+            CompilebisectError: the target, the device or a config is wrong.
+        """
+        self.settings = settings
+        torch_internals.prepare_compile_process(recompile_limit=_RECOMPILE_LIMIT, use_cache=settings.cache)
+        for name, value in settings.config:
+            _set_config(name, value)
+        self.device = _device(settings.device)
+        torch.manual_seed(settings.seed)
+        target = load_target(settings.target, settings.init)
+        self.root_dir = target.root_dir
+        self.model: nn.Module = target.model
+        if settings.dtype is not None:
+            self.model.to(getattr(torch, settings.dtype))
+        self.model.to(self.device)
+        self.model.train(settings.train)
+        if any(isinstance(tensor, nn.parameter.UninitializedTensorMixin) for tensor in self._tensors()):
+            args, kwargs = self.inputs()
+            with torch.no_grad():
+                self.model(*args, **kwargs)
+
+    def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Build the inputs of the first variant anew."""
+        settings = self.settings
+        if settings.inputs is not None:
+            variants = load_inputs_function(settings.inputs, device=self.device)
+            return variants[0]
+        spec = parse_spec(settings.spec)
+        check_signature(spec, self.model.forward)
+        return build_inputs(
+            spec,
+            variant=0,
+            device=self.device,
+            dtype=self._dtype(),
+            spec_dir=Path(settings.spec_dir),
+            seed=settings.seed,
+        )
+
+    def describe(self) -> Description:
+        """Run the model once in eager mode and tell what it is made of.
+
+        Raises:
+            EagerFailure: the model does not run on these inputs.
+        """
+        log = CallLog()
+        args, kwargs = self.inputs()
+        started = time.perf_counter()
+        last: list[tuple[str, str]] = []
+
+        def note(path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            log.note(path, module, args, kwargs)
+            last.append((path, signature_of(args, kwargs)[0]))
+            del last[:-64]
+
+        snapshot = StateSnapshot(self.model)
+        with watch_calls(self.model, note) as failed_in:
+            try:
+                run_once(
+                    self.model,
+                    args,
+                    kwargs,
+                    self.context(),
+                    seed=self.settings.seed,
+                    snapshot=snapshot,
+                    train=self.settings.train,
+                    module=self.model,
+                )
+            except Exception as error:  # noqa: BLE001 - whatever the user's model raises ends the run with its traceback
+                raise self._eager_failure(error, failed_in, last) from error
+        seconds = time.perf_counter() - started
+        snapshot.restore()
+        if not log.calls:
+            raise CannotTestError("the model's forward was never called", fix="Check that TARGET names the model.")
+        cuda = self.device.type == "cuda"
+        return Description(
+            modules=tuple(module_records(self.model, log.calls, log.dropped, {})),
+            root_dir=self.root_dir,
+            device=torch.cuda.get_device_name(self.device) if cuda else "cpu",
+            torch=str(torch.__version__),
+            triton=_triton_version(),
+            cuda=torch.version.cuda if cuda else None,
+            eager_s=seconds,
+            peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        )
+
+    def capture(self, order: CaptureOrder) -> dict[str, str]:
+        """Run the model in eager mode and keep the wanted calls in files; returns reasons by path for what failed."""
+        args, kwargs = self.inputs()
+        snapshot = StateSnapshot(self.model)
+        capture = Capture(self.model, {path: set(calls) for path, calls in order.wanted.items()}, Path(order.folder))
+        with watch_calls(self.model, capture.note):
+            run_once(
+                self.model,
+                args,
+                kwargs,
+                self.context(),
+                seed=self.settings.seed,
+                snapshot=snapshot,
+                train=False,
+                module=self.model,
+            )
+        snapshot.restore()
+        return capture.failures
+
+    def context(self) -> CallContext:
+        """Return the circumstances in which the whole model is called."""
+        return CallContext("grad" if self.settings.train else "no_grad", (), self.settings.train)
+
+    def _tensors(self) -> list[torch.Tensor]:
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    def _dtype(self) -> torch.dtype:
+        for tensor in self._tensors():
+            if tensor.is_floating_point():
+                return tensor.dtype
+        return getattr(torch, self.settings.dtype) if self.settings.dtype else torch.get_default_dtype()
+
+    def _eager_failure(self, error: Exception, failed_in: list[str], last: list[tuple[str, str]]) -> EagerFailure:
+        path = failed_in[0] if failed_in else ""
+        signature = next((text for other, text in reversed(last) if other == path), "")
+        name = f"module '{path}'" if path else "the model"
+        return EagerFailure(
+            f"the model fails in eager mode, so it cannot be bisected: {type(error).__name__}: {error}",
+            where=f"{name} ({type(self.model.get_submodule(path)).__name__})",
+            fix=f"Give inputs that suit the model. This module was called with {_readable(signature)}."
+            if signature
+            else "Give inputs that suit the model.",
+            detail=user_traceback(error),
+        )
+
+
+def _readable(signature: str) -> str:
+    return signature if len(signature) < 400 else signature[:400] + "..."
+
+
+def _set_config(name: str, value: Any) -> None:
+    try:
+        torch_internals.set_config(name, value)
+    except (AttributeError, ImportError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"torch has no config '{name}' that takes {value!r}: {error}",
+            where="--config",
+            fix="Write it as torch._inductor.config.NAME=VALUE or torch._dynamo.config.NAME=VALUE.",
+        ) from error
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if not torch.cuda.is_available() or (device.index or 0) >= count:
+            raise CannotTestError(
+                f"there is no device '{name}': torch sees {count} CUDA devices",
+                where="--device",
+                fix="Use --device cpu, or run `compilebisect doctor`.",
+            )
+        torch.cuda.set_device(device)
+    return device
+
+
+def _triton_version() -> str | None:
+    module = sys.modules.get("triton")
+    return str(getattr(module, "__version__", "")) or None if module else None

@@ -1,0 +1,241 @@
+"""Python objects as values of a repro case: literals, containers, tensors, configs, modules, names."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import logging
+import math
+import pathlib
+import re
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from compilebisect.core.repro_case import Call, Items, Literal, Mapping, Ref, Statement, Value, ViewValue
+from compilebisect.runtime.tensor_source import TensorFile, tensor_value
+from compilebisect.runtime.torch_names import Name, NotNameable, name_of
+
+_TORCH_CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
+_PLAIN = (bool, int, str, bytes, type(None), type(Ellipsis))
+
+
+class NotRebuildable(Exception):
+    """A value that no expression can make again."""
+
+
+class ValueBuilder:
+    """Turns objects into values; remembers what was made, so that shared objects stay shared.
+
+    Attributes:
+        imports: import statements that the expressions need.
+        user_names: (module, name) of what the user's or libraries' files define and the expressions use.
+        statements: what has to run before, in order.
+        notes: what was left out, for the report.
+    """
+
+    def __init__(self, *, device: str, file: TensorFile | None = None) -> None:
+        self.device = device
+        self.file = file
+        self.imports: set[str] = set()
+        self.user_names: set[tuple[str, str]] = set()
+        self.statements: list[Statement] = []
+        self.notes: list[str] = []
+        self.build_module: Callable[[torch.nn.Module, str], Value] | None = None
+        self._made: dict[int, str] = {}
+        self._alive: list[Any] = []
+        self._open: set[int] = set()
+        self._storages: dict[int, str] = {}
+
+    def path_of(self, value: Any) -> str | None:
+        """Return the expression under which `value` was made before, if it was."""
+        return self._made.get(id(value))
+
+    def remember(self, value: Any, path: str) -> None:
+        """Note that `value` can be had as `path` from now on."""
+        self._made[id(value)] = path
+        self._alive.append(value)
+
+    def use(self, name: Name) -> str:
+        """Note what an expression needs, and return it."""
+        if name.attribute:
+            self.user_names.add((name.module, name.attribute))
+        elif name.statement:
+            self.imports.add(name.statement)
+        return name.text
+
+    def named(self, value: Any) -> str:
+        """Return the expression that names a function or class.
+
+        Raises:
+            NotRebuildable: where it has none.
+        """
+        try:
+            return self.use(name_of(value))
+        except NotNameable as error:
+            raise NotRebuildable(str(error)) from error
+
+    def value(self, value: Any, path: str) -> Value:
+        """Return the value of an object that the program will be able to reach as `path`.
+
+        Raises:
+            NotRebuildable: where no expression makes it again.
+        """
+        if type(value) in _PLAIN:
+            return Literal(repr(value))
+        if type(value) in (float, complex):
+            return Literal(_number_text(value))
+        made = self.path_of(value)
+        if made is not None:
+            return Ref(made)
+        if id(value) in self._open:
+            raise NotRebuildable(f"{type(value).__name__} contains itself")
+        self._open.add(id(value))
+        try:
+            result = self._compound(value, path)
+        finally:
+            self._open.discard(id(value))
+        if not isinstance(result, Literal | Ref):
+            self.remember(value, path)
+        return result
+
+    def _compound(self, value: Any, path: str) -> Value:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, path)
+        if isinstance(value, torch.nn.Module):
+            if self.build_module is None:
+                raise NotRebuildable("a module where none is expected")
+            return self.build_module(value, path)
+        for rule in (self._constant, self._container, self._object):
+            result = rule(value, path)
+            if result is not None:
+                return result
+        raise NotRebuildable(f"objects of {type(value).__module__}.{type(value).__qualname__} cannot be rebuilt")
+
+    def _tensor(self, tensor: torch.Tensor, path: str) -> Value:
+        try:
+            storage = tensor.untyped_storage().data_ptr()
+        except RuntimeError:  # fake and other tensors without storage
+            storage = 0
+        base = self._storages.get(storage) if storage else None
+        if base is not None and not isinstance(tensor, torch.nn.Parameter):
+            return ViewValue(base, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+        try:
+            result = tensor_value(tensor, path, device=self.device, file=self.file)
+        except TypeError as error:
+            raise NotRebuildable(str(error)) from error
+        if storage and tensor.storage_offset() == 0 and result.stride is None:
+            self._storages[storage] = path
+        return result
+
+    def _constant(self, value: Any, path: str) -> Value | None:
+        if isinstance(value, _TORCH_CONSTANTS):
+            return Literal(str(value))
+        if isinstance(value, torch.device):
+            is_chosen = value.type == torch.device(self.device).type
+            return Literal("torch.device(device)" if is_chosen else f"torch.device({str(value)!r})")
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return Literal(repr(value.node.hint))
+        if isinstance(value, logging.Logger):
+            self.imports.add("import logging")
+            return Literal(f"logging.getLogger({value.name!r})")
+        if isinstance(value, re.Pattern):
+            self.imports.add("import re")
+            return Literal(f"re.compile({value.pattern!r}, {value.flags & ~re.UNICODE.value})")
+        if isinstance(value, pathlib.PurePath):
+            raise NotRebuildable("a path of this machine")
+        if isinstance(value, types.MethodType):
+            owner = self.path_of(value.__self__)
+            if owner is None:
+                raise NotRebuildable(f"a method of an object that is not part of the model: {value.__name__}")
+            return Literal(f"{owner}.{value.__name__}")
+        if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType):
+            return Literal(self.named(value))
+        try:  # enum members, operators and other objects that a module holds by name
+            return Literal(self.use(name_of(value)))
+        except NotNameable:
+            return None
+
+    def _container(self, value: Any, path: str) -> Value | None:
+        kind = type(value)
+        if kind is torch.Size:
+            return Call("torch.Size", (Literal(repr(tuple(value))),))
+        if kind in (list, tuple):
+            items = tuple(self.value(item, f"{path}[{index}]") for index, item in enumerate(value))
+            return Items(kind.__name__, items)
+        if kind in (set, frozenset):
+            return Items(kind.__name__, tuple(self.value(item, "") for item in sorted(value, key=repr)))
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            fields = tuple((name, self.value(getattr(value, name), f"{path}.{name}")) for name in value._fields)
+            return Call(self.named(kind), kwargs=fields)
+        if kind is slice:
+            return Call("slice", tuple(self.value(part, "") for part in (value.start, value.stop, value.step)))
+        if kind is range:
+            return Literal(repr(value))
+        if kind is collections.deque:
+            self.imports.add("import collections")
+            items = Items("list", tuple(self.value(item, f"{path}[{i}]") for i, item in enumerate(value)))
+            return Call("collections.deque", (items,), (("maxlen", Literal(repr(value.maxlen))),))
+        if kind is functools.partial:
+            self.imports.add("import functools")
+            args = (self.value(value.func, ""), *(self.value(item, "") for item in value.args))
+            return Call("functools.partial", args, tuple((k, self.value(v, "")) for k, v in value.keywords.items()))
+        if kind is dict:
+            return self._dict(value, path)
+        if kind in (collections.OrderedDict, collections.defaultdict):
+            self.imports.add("import collections")
+            first = (self.value(value.default_factory, ""),) if kind is collections.defaultdict else ()
+            return Call(f"collections.{kind.__name__}", (*first, self._dict(value, path)))
+        if kind is types.SimpleNamespace:
+            self.imports.add("import types")
+            return Call("types.SimpleNamespace", kwargs=self._attributes(vars(value), path))
+        return None
+
+    def _dict(self, value: dict[Any, Any], path: str) -> Mapping:
+        return Mapping(
+            tuple((self.value(key, ""), self.value(item, f"{path}[{key!r}]")) for key, item in value.items())
+        )
+
+    def _object(self, value: Any, path: str) -> Value | None:
+        cls = type(value)
+        if dataclasses.is_dataclass(value) and _rebuilds_itself(value):
+            named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+            return Call(self.named(cls), kwargs=self._attributes(named, path))
+        if not hasattr(value, "__dict__") or (cls.__new__ is not object.__new__ and not isinstance(value, dict)):
+            return None
+        if not _is_plain_object(cls):
+            return None
+        # `new` is a function that the script defines: an object from its class and attributes, without __init__.
+        return Call("new", (Literal(self.named(cls)),), self._attributes(vars(value), path))
+
+    def _attributes(self, attributes: dict[str, Any], path: str) -> tuple[tuple[str, Value], ...]:
+        return tuple((name, self.value(item, f"{path}.{name}")) for name, item in attributes.items())
+
+
+def _is_plain_object(cls: type) -> bool:
+    # Instances with slots or with a base written in C hold state that their __dict__ does not.
+    return all(base.__flags__ & (1 << 9) or base is object for base in cls.__mro__) and not any(
+        base.__dict__.get("__slots__") for base in cls.__mro__
+    )
+
+
+def _rebuilds_itself(value: Any) -> bool:
+    # A constructor may refuse or change what it is given; only one that gives an equal object is used.
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+    try:
+        again = type(value)(**fields)
+    except (TypeError, ValueError, AttributeError, KeyError, RuntimeError):
+        return False
+    return list(vars(again)) == list(vars(value)) and all(
+        item is vars(again)[name] or (not isinstance(item, torch.Tensor) and repr(item) == repr(vars(again)[name]))
+        for name, item in vars(value).items()
+    )
+
+
+def _number_text(value: float | complex) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compilebisect.core.outcome import Kind, Rung, Stage
+from tests.core.scripted_model import Planted, ScriptedModel, introduced
+
+NESTED = {
+    "": ["enc", "head"],
+    "enc": ["enc.a", "enc.b"],
+    "enc.a": ["enc.a.x", "enc.a.y"],
+    "enc.b": ["enc.b.x", "enc.b.y"],
+    "head": [],
+}
+ALL_PATHS = ["", "enc", "enc.a", "enc.a.x", "enc.a.y", "enc.b", "enc.b.x", "enc.b.y", "head"]
+
+
+def test_a_healthy_model_has_no_findings():
+    model = ScriptedModel(NESTED)
+    walk = model.walk()
+    assert introduced(walk) == []
+    assert all(not result.inherited for result in walk.results.values())
+
+
+@pytest.mark.parametrize("path", ALL_PATHS)
+@pytest.mark.parametrize("kind", [Kind.GRAPH_BREAK, Kind.ERROR, Kind.DIVERGENCE, Kind.CRASH, Kind.TIMEOUT])
+def test_a_single_fault_is_introduced_where_it_was_planted(path: str, kind: Kind):
+    model = ScriptedModel(NESTED, [Planted(kind, path)])
+    assert introduced(model.walk()) == [(path, kind.value)]
+
+
+@pytest.mark.parametrize("kind", [Kind.GRAPH_BREAK, Kind.ERROR, Kind.DIVERGENCE, Kind.CRASH])
+def test_ancestors_inherit_a_fault_and_siblings_stay_clean(kind: Kind):
+    walk = ScriptedModel(NESTED, [Planted(kind, "enc.a.x")]).walk()
+    inherits = {unit.path for unit in walk.units if walk.results[unit.id].inherited}
+    assert inherits == {"", "enc", "enc.a"}
+
+
+def test_two_different_faults_on_one_path_are_both_introduced():
+    model = ScriptedModel(
+        NESTED, [Planted(Kind.ERROR, "enc.a.x", type_name="TypeError"), Planted(Kind.DIVERGENCE, "enc.a")]
+    )
+    assert introduced(model.walk()) == [("enc.a", "divergence"), ("enc.a.x", "error")]
+
+
+def test_the_same_fault_in_parent_and_child_is_introduced_by_both():
+    model = ScriptedModel(NESTED, [Planted(Kind.DIVERGENCE, "enc.a.x"), Planted(Kind.DIVERGENCE, "enc.a")])
+    assert introduced(model.walk()) == [("enc.a", "divergence"), ("enc.a.x", "divergence")]
+
+
+def test_a_parent_with_another_error_than_its_child_introduces_its_own():
+    model = ScriptedModel(
+        NESTED, [Planted(Kind.ERROR, "enc.a.x", type_name="A"), Planted(Kind.ERROR, "enc", type_name="B")]
+    )
+    assert introduced(model.walk()) == [("enc", "error"), ("enc.a.x", "error")]
+
+
+def test_an_interplay_of_children_names_the_smallest_region():
+    children = {"": ["a", "b", "c", "d", "e"]}
+    model = ScriptedModel(children, [Planted(Kind.DIVERGENCE, together=["", "b", "d"])])
+    walk = model.walk()
+    assert introduced(walk) == [("", "divergence")]
+    assert [item.region for result in walk.results.values() for item in result.introduced] == [("b", "d")]
+
+
+def test_a_fault_of_the_modules_own_code_has_no_region():
+    walk = ScriptedModel(NESTED, [Planted(Kind.ERROR, "enc.a")]).walk()
+    assert [item.region for result in walk.results.values() for item in result.introduced] == [()]
+
+
+def test_an_interplay_deep_inside_is_given_to_the_smallest_common_ancestor():
+    model = ScriptedModel(NESTED, [Planted(Kind.ERROR, together=["enc.b.x", "enc.b.y"])])
+    assert introduced(model.walk()) == [("enc.b", "error")]
+
+
+def test_nothing_waits_twice_for_a_crash():
+    model = ScriptedModel(NESTED, [Planted(Kind.CRASH, "enc.a.x", lowest_rung=Rung.INDUCTOR)])
+    model.walk()
+    fatal = [probe for probe in list(model.probes) if any(f.kind is Kind.CRASH for f in model.observe(probe).faults)]
+    assert {probe.path for probe in fatal} == {"enc.a.x"}
+
+
+@pytest.mark.parametrize(
+    ("rung", "stage"),
+    [
+        (Rung.EAGER, Stage.DYNAMO),
+        (Rung.AOT_EAGER, Stage.AOT_AUTOGRAD),
+        (Rung.AOT_EAGER_DECOMP_PARTITION, Stage.AOT_AUTOGRAD),
+        (Rung.INDUCTOR, Stage.INDUCTOR),
+    ],
+)
+def test_the_ladder_names_the_stage(rung: Rung, stage: Stage):
+    walk = ScriptedModel(NESTED, [Planted(Kind.DIVERGENCE, "enc.b", lowest_rung=rung)]).walk()
+    assert [item.fault.stage for result in walk.results.values() for item in result.introduced] == [stage]
+
+
+def test_equal_modules_are_one_unit_and_probed_once():
+    children = {"": [f"layers.{n}" for n in range(12)], **{f"layers.{n}": [f"layers.{n}.fc"] for n in range(12)}}
+    classes = {path: path.split(".")[-1] if path.endswith("fc") else "Layer" for path in sum(children.values(), [])}
+    model = ScriptedModel(children, [Planted(Kind.ERROR, f"layers.{n}.fc") for n in range(12)], classes=classes)
+    walk = model.walk()
+    assert len(walk.units) == 3
+    assert introduced(walk) == [("layers.0.fc", "error")]
+
+
+def test_a_container_that_is_nearly_its_parent_is_implied_by_a_healthy_parent():
+    children = {"": ["model", "head"], "model": ["model.a", "model.b", "model.c"]}
+    model = ScriptedModel(children)
+    walk = model.walk()
+    assert [walk.units[key].path for key, result in walk.results.items() if result.is_implied] == ["model"]
+    assert "model" not in {probe.path for probe in model.probes}
+
+
+def test_all_modules_are_compiled_on_request():
+    children = {"": ["model", "head"], "model": ["model.a", "model.b", "model.c"]}
+    model = ScriptedModel(children)
+    model.walk(all_modules=True)
+    assert "model" in {probe.path for probe in model.probes}
+
+
+def test_a_parent_whose_output_is_constant_vouches_for_nothing():
+    children = {"": ["model", "head"], "model": ["model.a", "model.b", "model.c"]}
+    model = ScriptedModel(children, blind=[""])
+    model.walk()
+    assert "model" in {probe.path for probe in model.probes}
+
+
+def test_a_deferred_container_is_checked_before_its_sick_parent_is_blamed():
+    children = {"": ["model", "head"], "model": ["model.a", "model.b", "model.c"]}
+    model = ScriptedModel(children, [Planted(Kind.DIVERGENCE, together=["model.a", "model.b"])])
+    assert introduced(model.walk()) == [("model", "divergence")]
+
+
+def test_modules_that_are_left_out_are_not_probed():
+    model = ScriptedModel(NESTED, [Planted(Kind.ERROR, "enc.a.x")])
+    walk = model.walk(skip=["enc.a*"])
+    assert not {probe.path for probe in model.probes if probe.purpose == "check"} & {"enc.a", "enc.a.x", "enc.a.y"}
+    assert walk.results[walk.unit_of["enc.a"].id].skipped
+
+
+def test_kinds_that_are_not_wanted_are_no_findings():
+    model = ScriptedModel(NESTED, [Planted(Kind.GRAPH_BREAK, "enc.a.x"), Planted(Kind.DIVERGENCE, "enc.b.x")])
+    assert introduced(model.walk(kinds=[Kind.DIVERGENCE])) == [("enc.b.x", "divergence")]
+
+
+def test_several_probes_can_be_under_way_at_once():
+    model = ScriptedModel(NESTED)
+    from compilebisect.core.units import units_of
+    from compilebisect.core.walk import Walk
+
+    walk = Walk(model.tree, units_of(model.tree))
+    first, second = walk.next_probe(), walk.next_probe()
+    assert first is not None and second is not None and first.path != second.path
+    walk.record(second, model.observe(second))
+    walk.record(first, model.observe(first))
+    assert walk.remaining() == len(walk.units) - 2
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> dict[str, list[str]]:
+    size = draw(st.integers(1, 14))
+    parents = [draw(st.integers(0, number)) for number in range(size)]
+    paths = [""]
+    children: dict[str, list[str]] = {"": []}
+    for number, parent in enumerate(parents):
+        path = f"{paths[parent]}.m{number}".lstrip(".")
+        children[paths[parent]].append(path)
+        children[path] = []
+        paths.append(path)
+    return children
+
+
+@given(trees(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_single_fault_in_any_tree_is_found_at_its_module(children: dict[str, list[str]], data: st.DataObject):
+    kind = data.draw(st.sampled_from([Kind.GRAPH_BREAK, Kind.ERROR, Kind.DIVERGENCE, Kind.CRASH]))
+    path = data.draw(st.sampled_from(sorted(children)))
+    assert introduced(ScriptedModel(children, [Planted(kind, path)]).walk()) == [(path, kind.value)]
+
+
+@given(trees(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_two_faults_are_never_blamed_on_a_healthy_module(children: dict[str, list[str]], data: st.DataObject):
+    kinds = st.sampled_from([Kind.GRAPH_BREAK, Kind.ERROR, Kind.DIVERGENCE, Kind.CRASH])
+    paths = data.draw(st.lists(st.sampled_from(sorted(children)), min_size=2, max_size=2, unique=True))
+    planted = [Planted(data.draw(kinds), path, type_name=f"type {number}") for number, path in enumerate(paths)]
+    found = introduced(ScriptedModel(children, planted).walk())
+    assert found == sorted((item.path, item.kind.value) for item in planted)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import logging
+import os
+import time
+
+import parts
+import torch
+import torch.nn.functional as F
+from parts import BlockConfig, Side, chatty
+from parts import shifted as moved
+from torch import nn
+
+log = logging.getLogger(__name__)
+LIMIT = 3
+
+
+class Base(nn.Module):
+    def __init__(self, config: BlockConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def scaled(self, x):
+        return x * self.config.gain
+
+
+class PrintBreak(Base):
+    """A block with all that a recipe has to carry along."""
+
+    factor: float = 2.0
+
+    def __init__(self, config: BlockConfig, not_known_later) -> None:
+        super().__init__(config)
+        self.body = nn.Sequential(nn.Linear(config.hidden, 8), nn.GELU(approximate="tanh"))
+        self.norm = nn.LayerNorm(8)
+        self.layers = nn.ModuleList([Inner(8) for _ in range(2)])
+        self.layers[1].weight = self.layers[0].weight
+        self.register_buffer("step", torch.zeros(1), persistent=False)
+        self.act = F.gelu
+        self.table = {"a": 1, "b": [1.5, float("inf")]}
+
+    def never_used(self):
+        return os.getpid()
+
+    def forward(self, x, *, mask=None):
+        x = self.norm(self.body(self.scaled(x)))
+        x = moved(x) + parts.shifted(x) * LIMIT
+        print("mean", x.mean(), self.table["b"][1])
+        for layer in self.layers:
+            x = layer(x)
+        return self.act(x) if self.config.side is Side.LEFT else x
+
+
+class Inner(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width, width))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+class HelperBreak(nn.Module):
+    def forward(self, x):
+        return chatty(x) * 2
+
+
+class Branch(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+
+class ItemCall(nn.Module):
+    def forward(self, x):
+        return x * x.max().item()
+
+
+class Rnn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(4, 4, batch_first=True, bidirectional=True)
+
+    def forward(self, x):
+        return self.rnn(x)[0]
+
+
+class NoFakeKernel(nn.Module):
+    def forward(self, x):
+        return torch.ops.repro_tests.no_fake(x.relu()) + 1
+
+
+class WrongFakeKernel(nn.Module):
+    def forward(self, x):
+        return torch.ops.repro_tests.wrong_fake(x.relu()) + 1
+
+
+class AbortingFakeKernel(nn.Module):
+    def forward(self, x):
+        return torch.ops.repro_tests.aborting_fake(x) + 1
+
+
+class HangingFakeKernel(nn.Module):
+    def forward(self, x):
+        return torch.ops.repro_tests.hanging_fake(x) + 1
+
+
+class Relu(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 8)
+        self.second = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+class OtherWhenCompiled(nn.Module):
+    def forward(self, x):
+        return x * 2 if torch.compiler.is_compiling() else x
+
+
+class LostMutation(nn.Module):
+    def forward(self, x):
+        y = F.dropout(x, 0.5, training=False)
+        y += 1
+        return y * 2
+
+
+class ShownBySavedValuesAlone(nn.Module):
+    def forward(self, x):
+        if x.sum() > 1e6:
+            time.sleep(0)
+            print("too large")
+        return x + 1
+
+
+# The kernels of these operators are found by their registrations alone: nothing above names them.
+library = torch.library.Library("repro_tests", "DEF")
+for name in ("no_fake", "wrong_fake", "aborting_fake", "hanging_fake"):
+    library.define(f"{name}(Tensor x) -> Tensor")
+    library.impl(name, lambda x: x.clone().contiguous(), "CPU")
+
+
+@torch.library.register_fake("repro_tests::wrong_fake", lib=library)
+def _wrong_fake(x):
+    return x.new_empty(x.shape[0], x.shape[1] + 1)
+
+
+@torch.library.register_fake("repro_tests::aborting_fake", lib=library)
+def _aborting_fake(x):
+    os.abort()
+
+
+@torch.library.register_fake("repro_tests::hanging_fake", lib=library)
+def _hanging_fake(x):
+    time.sleep(3600)
