@@ -24,11 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED_STATUS
-    except BrokenPipeError:
-        # The reader of our output has gone, as in `compilebisect show report.json | head`. Keep Python from
-        # complaining about it when it flushes standard output at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:  # noqa: BLE001 - the last door: users get a message, and with -v the traceback
         _tell_internal_error(error, is_verbose=bool({"-v", "--verbose"}.intersection(words)))
         return INTERNAL_ERROR_STATUS

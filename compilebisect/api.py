@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import tempfile
 import time
@@ -12,15 +13,14 @@ from typing import Any
 import msgspec
 
 import compilebisect
-from compilebisect import errors
-from compilebisect.bisection import Bisection
 from compilebisect.cache_folder import cache_folder, torch_version, worker_environment
 from compilebisect.core.findings import Verdicts
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.report import Environment, Report, Timing, report_json
 from compilebisect.errors import CannotTestError
 from compilebisect.progress import ProgressListener, SilentProgress
-from compilebisect.repro.stage import ReproStage
+from compilebisect.search.bisection import Bisection
+from compilebisect.search.proofs import prove_findings
 from compilebisect.settings import Settings
 from compilebisect.workers.supervisor import Supervisor
 
@@ -73,9 +73,8 @@ def _bisect(
         progress.finding_made(finding)
     out.mkdir(parents=True, exist_ok=True)
     if settings.repro and complete and verdicts.findings:
-        stage = ReproStage(bisection, verdicts, out, environment, progress)
         try:
-            stage.prove_all()
+            prove_findings(bisection, verdicts, out, environment)
         except KeyboardInterrupt:
             complete = False
     description = bisection.description
@@ -107,8 +106,6 @@ def _bisect(
 
 
 def _python_version() -> str:
-    import platform
-
     return platform.python_version()
 
 
@@ -116,8 +113,3 @@ def _settings_in_force(settings: Settings) -> dict[str, Any]:
     values = msgspec.to_builtins(settings)
     values.pop("spec_dir", None)
     return dict(values)
-
-
-def raise_user_error(name: str, **parts: str) -> None:
-    """Raise an error of `compilebisect.errors` by the name of its class."""
-    raise getattr(errors, name, CannotTestError)(parts.pop("what"), **parts)

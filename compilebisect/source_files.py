@@ -16,7 +16,8 @@ def _hidden_folders() -> tuple[str, ...]:
     folders = [str(Path(__file__).resolve().parent)]
     for name in ("torch", "triton"):
         spec = importlib.util.find_spec(name)
-        folders.extend(str(Path(place).resolve()) for place in (spec.submodule_search_locations or ()) if spec)
+        if spec is not None:
+            folders.extend(str(Path(place).resolve()) for place in spec.submodule_search_locations or ())
     return tuple(f"{folder}/" for folder in folders)
 
 

@@ -4,6 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no fault of the code under test.
+settings.register_profile("compilebisect", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("compilebisect")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from compilebisect.core.report import Report, report_from_json
@@ -116,16 +118,28 @@ def write_output(text: str) -> None:
         text.encode(encoding)
     except UnicodeEncodeError:
         text = text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    with _reader_may_leave():
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def write_data(text: str) -> None:
     """Write a machine format to standard output: UTF-8 whatever the terminal's encoding is."""
     stream = getattr(sys.stdout, "buffer", None)
-    if stream is None:
-        sys.stdout.write(text)
-    else:
+    with _reader_may_leave():
+        if stream is None:
+            sys.stdout.write(text)
+        else:
+            sys.stdout.flush()
+            stream.write(text.encode("utf-8", "backslashreplace"))
         sys.stdout.flush()
-        stream.write(text.encode("utf-8", "backslashreplace"))
-    sys.stdout.flush()
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Go on in silence when the reader of standard output has gone, as in `show report.json | head`."""
+    try:
+        yield
+    except BrokenPipeError:
+        # what is still buffered goes nowhere, so that Python does not complain when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

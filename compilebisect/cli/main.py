@@ -37,7 +37,7 @@ class _LazyGroup(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        first = args[0] if args else "--help"
+        first = args[0]
         if first not in _COMMANDS and first not in _GROUP_OPTIONS:
             if ":" not in first and not first.startswith("-") and (near := did_you_mean(first, _COMMANDS)):
                 raise click.UsageError(f"unknown command {first!r}{near}", ctx=ctx)
@@ -49,7 +49,7 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
 
 
-@click.group(cls=_LazyGroup, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="compilebisect", message="%(prog)s %(version)s")
 def command_line() -> None:
     """Find out which module of a PyTorch model breaks torch.compile, and prove it.
@@ -63,11 +63,11 @@ def command_line() -> None:
 
 def run_command_line(words: Sequence[str]) -> int:
     """Run one command and return its exit status; errors that users can mend become one message on stderr."""
+    if not words:
+        click.echo(command_line.get_help(click.Context(command_line, info_name="compilebisect")), err=True)
+        return CompilebisectError.exit_status
     try:
         status = command_line.main(list(words), prog_name="compilebisect", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return error.exit_code
     except click.ClickException as error:
         click.echo(f"error: {_usage_message(error)}", err=True)
         return CompilebisectError.exit_status

@@ -22,7 +22,7 @@ class Nearest(click.ParamType):  # type: ignore[type-arg]  # not generic before 
         self.name = name
         self.choices = tuple(choices)
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """Return what the help shows for the value."""
         return f"[{'|'.join(self.choices)}]"
 
@@ -138,6 +138,21 @@ def tolerance_from_text(text: str) -> tuple[float, float]:
     if len(numbers) not in (1, 2) or not all(math.isfinite(number) and number >= 0 for number in numbers):
         raise ValueError(f"{text!r} is not RTOL[,ATOL]: one or two numbers of at least 0, as in 1e-3,1e-5")
     return numbers[0], numbers[-1]
+
+
+def whole_number_from(minimum: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers of at least `minimum` that fit into 63 bits."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if not minimum <= value < 2**63:
+            raise ValueError(f"{text!r} is no whole number of at least {minimum}")
+        return value
+
+    return parse
 
 
 def device_from_text(text: str) -> str:

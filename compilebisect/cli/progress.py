@@ -153,8 +153,8 @@ class LiveProgress:
             self._console.print(Text(f"{one_line(path or class_name)}: {kind_name(status)} ({seconds(took_s)})", "dim"))
 
     def finding_made(self, finding: Finding) -> None:
-        """Leave a line."""
-        self._console.print(Text(_finding_line(finding), "yellow"))
+        """Leave a line, cut to the terminal's width: the whole text follows with the report."""
+        self._console.print(Text(_finding_line(finding), "yellow"), no_wrap=True, overflow="ellipsis")
 
     def warned(self, text: str) -> None:
         """Leave a line."""

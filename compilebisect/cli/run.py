@@ -18,6 +18,7 @@ from compilebisect.cli.options import (
     kinds_from_text,
     positive_seconds,
     tolerance_from_text,
+    whole_number_from,
 )
 from compilebisect.cli.output import print_report
 from compilebisect.cli.progress import progress_on_stderr
@@ -79,8 +80,7 @@ _DEFAULT_KINDS_TEXT = "all but slowdown"
 )
 @click.option(
     "--workers",
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=Parsed("N", whole_number_from(1)),
     help="Processes that compile side by side; 1 on a GPU, else the number of cores, by default.",
 )
 @click.option("--out", metavar="DIR", default=DEFAULT_OUT, show_default=True, help="Where report and repros go.")
@@ -91,7 +91,9 @@ _DEFAULT_KINDS_TEXT = "all but slowdown"
 @click.option(
     "--fail-on", type=_KINDS, default=DEFAULT_KINDS, help=f"Kinds that make the exit status 1; {_DEFAULT_KINDS_TEXT}."
 )
-@click.option("--seed", type=click.IntRange(min=0, max=2**63 - 1), default=0, show_default=True, metavar="N")
+@click.option(
+    "--seed", type=Parsed("N", whole_number_from(0)), default=0, help="Seed of everything random; 0 by default."
+)
 @click.option(
     "--tolerance",
     type=Parsed("RTOL[,ATOL]", tolerance_from_text),

@@ -47,12 +47,18 @@ class CaptureOrder(msgspec.Struct, frozen=True):
 
 
 class ReproOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault for which repro cases are wanted. `tensors` is the folder for saved tensors."""
+    """A fault for which repro cases are wanted.
+
+    `tensors` is the folder for saved tensors. `level` says how independent the script is to be: `standalone` has
+    seeded random numbers, `saved` the golden ones, `import` also takes the user's code by import.
+    """
 
     probe: ProbeOrder
     fault: Fault
     tensors: str
     finding: str
+    level: str = "standalone"
+    deadline_s: float = 60.0
     config: tuple[tuple[str, str], ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
 

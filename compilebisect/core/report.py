@@ -164,10 +164,22 @@ def report_schema() -> dict[str, Any]:
     body = schema["$defs"]["Report"]
     body["properties"]["schema"] = {"const": SCHEMA}
     body["required"] = ["schema", *body["required"]]
+    _put_null_last(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, **schema}
 
 
 _FIX = "Give the `report.json` that a run of compilebisect wrote."
+
+
+def _put_null_last(schema: Any) -> None:
+    """Sort each `anyOf`, whose order varies with the version of msgspec."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("anyOf"), list):
+            schema["anyOf"].sort(key=lambda choice: choice.get("type") == "null")
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for item in schema:
+            _put_null_last(item)
 
 
 def _json_value(value: Any) -> Any:

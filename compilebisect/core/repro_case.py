@@ -93,7 +93,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     kwargs: tuple[tuple[str, Value], ...] = ()
 
 
-Value = Union[Literal, Ref, TensorValue, ViewValue, Items, Mapping, Call]
+Value = Union[Literal, Ref, TensorValue, ViewValue, Items, Mapping, Call]  # noqa: UP007 - forward names, Python 3.10
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,9 +147,10 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """How to build a module instance (the variable `model`) and the arguments of its call."""
+    """How to build a module instance (the variable `model`) and, after it, the arguments of its call."""
 
     statements: tuple[Statement, ...]
+    arguments: tuple[Statement, ...] = ()
     args: tuple[Value, ...] = ()
     kwargs: tuple[tuple[str, Value], ...] = ()
     method: str = "forward"

@@ -1,0 +1,1 @@
+"""Repro scripts: their text, and the proof that they show the fault."""

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import msgspec
 
 from compilebisect.core.outcome import Kind
-from compilebisect.core.repro_case import Graph, Program, ReproCase, Statement, TensorValue
+from compilebisect.core.repro_case import Graph, Program, ReproCase, Statement
 from compilebisect.repro.expression import graph_text, statement_text, value_text
+from compilebisect.repro.run_text import run_function, run_lines, tolerance
 from compilebisect.repro.wording import expected_text, head_lines
 
 _TEMPLATES = {
@@ -34,14 +34,6 @@ _STANDARD_BY_KIND = {
     Kind.CRASH: ("signal", "subprocess"),
     Kind.TIMEOUT: ("signal", "subprocess"),
 }
-# Relative and absolute tolerance for the lowest precision that takes part. Source: torch.testing.assert_close.
-_TOLERANCES = {
-    "float64": (1e-7, 1e-7),
-    "float32": (1.3e-6, 1e-5),
-    "bfloat16": (1.6e-2, 1e-5),
-    "float16": (1e-3, 1e-5),
-}
-
 _NEW = '''def new(cls, **attributes):
     """Make an object from its class and attributes alone; its constructor is not called."""
     result = cls.__new__(cls)
@@ -122,15 +114,14 @@ def script_text(case: ReproCase, *, script_dir: Path, saved_name: str = "") -> s
         "device": case.device.split(":")[0],
         "fault_type": json.dumps(case.fault.type),
         "fault_code": json.dumps(code),
-        "run": _run_lines(case, "compiled(*args, **kwargs)"),
-        "run_function": _run_function(case),
+        "run": run_lines(case, "compiled(*args, **kwargs)"),
+        "run_function": run_function(case),
         "user_imports": _user_imports(case),
         "user_folders": _user_folders(case, script_dir),
         "deadline_s": int(case.deadline_s),
-        "process_seen": _process_seen(case),
         "process_same": _process_same(case),
     }
-    values["rtol"], values["atol"], values["tolerance_source"] = _tolerance(case)
+    values["rtol"], values["atol"], values["tolerance_source"] = tolerance(case)
     text = _environment().get_template(template).render(values)
     return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
 
@@ -142,31 +133,14 @@ def place_code(case: ReproCase) -> str:
         return ""
     code = fault.location.code.strip()
     is_taken_along = any(code in line for text in case.definitions for line in text.text.splitlines())
-    is_imported = case.imports_user_code or any(line.split()[1].split(".")[0] != "torch" for line in case.imports)
-    is_own_call = (
-        fault.location.file.endswith(tuple(d.file for d in case.definitions if d.file)) if case.definitions else False
-    )
-    if is_taken_along or (is_imported and not is_own_call and not case.definitions):
-        return code
-    return ""
+    # A line of a library is there when the library is; one of the user that was not taken along calls the module.
+    is_library_line = not case.definitions and any(line.split()[1].split(".")[0] != "torch" for line in case.imports)
+    return code if is_taken_along or case.imports_user_code or is_library_line else ""
 
 
 def line_count(text: str) -> int:
     """Count the lines of a script that are neither empty nor comments."""
     return sum(1 for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))
-
-
-def lowest_dtype(case: ReproCase) -> str:
-    """Return the floating dtype of the lowest precision among a case's tensors and its autocast."""
-    names = {tensor.dtype for tensor in _tensors(case)} | {
-        dtype.removeprefix("torch.") for _, dtype in case.context.autocast
-    }
-    if any(isinstance(s.value, object) and "torch.bfloat16" in statement_text(s) for s in _statements(case)):
-        names.add("bfloat16")
-    for name in ("bfloat16", "float16", "float32", "float64"):
-        if name in names:
-            return name
-    return "float32"
 
 
 @functools.cache
@@ -181,44 +155,16 @@ def _environment() -> jinja2.Environment:
     )
 
 
-def _statements(case: ReproCase) -> tuple[Statement, ...]:
-    return case.program.statements if case.program else ()
-
-
-def _tensors(case: ReproCase) -> list[TensorValue]:
-    found: list[TensorValue] = []
-
-    def visit(value: Any) -> None:
-        if isinstance(value, TensorValue):
-            found.append(value)
-        elif isinstance(value, msgspec.Struct):
-            for name in value.__struct_fields__:
-                visit(getattr(value, name))
-        elif isinstance(value, tuple):
-            for item in value:
-                visit(item)
-
-    visit(case.graph if case.graph else case.program)
-    return found
-
-
 def _program_parts(case: ReproCase) -> tuple[list[str], list[str], str, str]:
     if case.graph is not None:
         return _graph_parts(case.graph, [definition.text for definition in case.definitions])
     program = case.program or Program(statements=())
     definitions = [definition.text for definition in case.definitions]
     build = [statement_text(statement) for statement in program.statements]
-    inputs_at = next(
-        (
-            i
-            for i, s in enumerate(program.statements)
-            if s.target and "." not in s.target and s.target != "model" and not s.target.startswith("module_")
-        ),
-        len(build),
-    )
-    build.insert(inputs_at, "    model.to(device)")
     if case.state_saved:
-        build.insert(inputs_at, _LOAD)
+        build.append(_LOAD)
+    build.append("    model.to(device)")
+    build += [statement_text(statement) for statement in program.arguments]
     args = f"({', '.join(value_text(item) for item in program.args)}{',' if len(program.args) == 1 else ''})"
     kwargs = "{" + ", ".join(f'"{name}": {value_text(item)}' for name, item in program.kwargs) + "}"
     return build, definitions, args, kwargs
@@ -280,108 +226,6 @@ def _user_imports(case: ReproCase) -> list[str]:
 def _user_folders(case: ReproCase, script_dir: Path) -> str:
     folders = [os.path.relpath(file.folder, script_dir.resolve()) for file in case.user_files]
     return "".join(f"{json.dumps(folder)}, " for folder in dict.fromkeys(folders)).rstrip()
-
-
-def _contexts(case: ReproCase) -> str:
-    modes = {"no_grad": ["torch.no_grad()"], "inference": ["torch.inference_mode()"]}.get(case.context.grad_mode, [])
-    modes = [] if case.train else modes
-    modes += [
-        f'torch.autocast("{kind}", dtype=torch.{dtype.removeprefix("torch.")})' for kind, dtype in case.context.autocast
-    ]
-    return ", ".join(modes)
-
-
-def compile_text(case: ReproCase, function: str, backend: str | None = None) -> str:
-    """Return the call of `torch.compile` on an expression."""
-    options = [f'backend="{backend or case.backend}"'] if (backend or case.backend) != "inductor" else []
-    options += [f'mode="{case.mode}"'] if case.mode else []
-    options += [f"dynamic={case.dynamic}"] if case.dynamic is not None else []
-    return f"torch.compile({', '.join([function, *options])})"
-
-
-def _callee(case: ReproCase) -> str:
-    method = case.program.method if case.program else "forward"
-    return "model" if method == "forward" else f"model.{method}"
-
-
-def _run_lines(case: ReproCase, call: str) -> list[str]:
-    lines = [f"    compiled = {compile_text(case, _callee(case), 'eager')}"]
-    contexts = _contexts(case)
-    return [*lines, *([f"    with {contexts}:", f"        {call}"] if contexts else [f"    {call}"])]
-
-
-def _run_function(case: ReproCase) -> str:
-    is_divergence = case.fault.kind is Kind.DIVERGENCE
-    result = "what it gives and what it changes, by name" if is_divergence else "nothing"
-    lines = [
-        "def run(model, args, kwargs, compiled):",
-        f'    """Call the model once, compiled or as it is, and return {result}."""'
-        if is_divergence
-        else '    """Call the model once, compiled or as it is."""',
-        f"    function = {compile_text(case, _callee(case))} if compiled else {_callee(case)}",
-        f"    torch.manual_seed({case.seed})",
-    ]
-    keep = "output = " if is_divergence or case.train else ""
-    contexts = _contexts(case)
-    call = f"{keep}function(*args, **kwargs)"
-    lines += [f"    with {contexts}:", f"        {call}"] if contexts else [f"    {call}"]
-    if case.train:
-        # A plain sum has no gradient behind a normalisation; other weights for each element show more.
-        lines += [
-            "    outputs = [t for t in leaves(output) if t.requires_grad]",
-            "    torch.autograd.backward(outputs, [torch.randn_like(t) for t in outputs])",
-        ]
-    if is_divergence:
-        lines += _result_lines(case)
-    text = "\n".join(lines)
-    return f"{_LEAVES}\n\n\n{text}" if case.train else text
-
-
-def _result_lines(case: ReproCase) -> list[str]:
-    lines = ['    result = {"output": output, "inputs": {"args": args, "kwargs": kwargs}}']
-    if case.program is not None:
-        lines += [
-            '    result["state"] = {name: vars(part) for name, part in model.named_modules()}',
-        ]
-    else:
-        lines.append('    result["state"] = {}')
-    if case.train:
-        lines.append('    result["grad"] = [t.grad for t in (*model.parameters(), *leaves((args, kwargs)))]')
-    return [*lines, "    return result"]
-
-
-def _tolerance(case: ReproCase) -> tuple[float, float, str]:
-    if case.tolerance is not None:
-        return (*case.tolerance, "as given with --tolerance")
-    dtype = lowest_dtype(case)
-    rtol, atol = _TOLERANCES[dtype]
-    figures = next((item.get("figures") for item in case.fault.evidence.get("differences", ())), None)
-    seen = getattr(figures, "max_abs_error", None) or (
-        figures.get("max_abs_error") if isinstance(figures, dict) else None
-    )
-    scale = getattr(figures, "scale", None) or (figures.get("scale") if isinstance(figures, dict) else None) or 1.0
-    if seen and seen <= 2 * (atol + rtol * scale):
-        # Small, yet more than eager's own error against float64 explains.
-        return 0.0, float(f"{seen / 4:.1g}"), "a quarter of what was seen, which is more than rounding explains"
-    return rtol, atol, f"torch.testing's defaults for {dtype}"
-
-
-_LEAVES = '''def leaves(value):
-    """Return the tensors in nested containers."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        value = vars(value).values() if hasattr(value, "__dict__") else ()
-    return [tensor for item in value for tensor in leaves(item)]'''
-
-
-def _process_seen(case: ReproCase) -> str:
-    return (
-        "f'crash \"{signal.Signals(-process.returncode).name}\"' if process.returncode < 0 "
-        "else f'crash \"exit status {process.returncode}\"'"
-    )
 
 
 def _process_same(case: ReproCase) -> str:

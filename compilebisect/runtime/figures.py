@@ -39,7 +39,9 @@ def plain_parts(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]] | None:
         return [(f".unbind()[{i}]", part) for i, part in enumerate(tensor.detach().unbind()) if is_plain(part)]
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return None
-    tensor = tensor.detach().as_subclass(torch.Tensor)
+    tensor = tensor.detach()
+    if type(tensor) is not torch.Tensor:
+        tensor = tensor.as_subclass(torch.Tensor)
     if tensor.layout is torch.sparse_coo:
         merged = tensor.coalesce()
         return [(".indices()", merged.indices()), (".values()", merged.values())]

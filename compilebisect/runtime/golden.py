@@ -183,7 +183,7 @@ def golden_file(folder: Path, path: str, index: int) -> Path:
     return folder / f"{path or '@root'}#{index}.golden"
 
 
-def load_golden(folder: Path, path: str, index: int, device: torch.device) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def load_golden(folder: Path, path: str, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Read the arguments of a golden call."""
     # Our own file of this very run; it may hold any class of the user's.
     kept = torch.load(golden_file(folder, path, index), weights_only=False)

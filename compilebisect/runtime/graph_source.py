@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from compilebisect.core.repro_case import (
 )
 from compilebisect.core.repro_case import Mapping as MappingValue
 from compilebisect.runtime.module_source import CannotMakeCase, environment
-from compilebisect.runtime.source_extract import NotExtractable, SourceExtractor
+from compilebisect.runtime.source_extract import SourceExtractor
+from compilebisect.runtime.source_file import NotExtractable
 from compilebisect.runtime.tensor_source import TensorFile, tensor_value
 from compilebisect.runtime.torch_names import NotNameable, name_of
 from compilebisect.runtime.user_files import user_file
@@ -75,7 +76,7 @@ def graph_case(
         CannotMakeCase: where the graph holds what no script can write down.
     """
     file = TensorFile(tensor_file) if tensor_file else None
-    writer = _GraphWriter(ValueBuilder(device=device, file=file), _attribute_names(module))
+    writer = _GraphWriter(ValueBuilder(device=device, file=file), _Attributes(module))
     try:
         graph = writer.graph(gm, example_inputs)
         definitions, user_files, notes = _operator_sources(writer, import_user_code)
@@ -102,7 +103,7 @@ def graph_case(
 
 
 class _GraphWriter:
-    def __init__(self, values: ValueBuilder, attributes: Mapping[int, str]) -> None:
+    def __init__(self, values: ValueBuilder, attributes: _Attributes) -> None:
         self.values = values
         self.attributes = attributes
         self.operators: set[tuple[str, str]] = set()
@@ -159,7 +160,7 @@ class _GraphWriter:
         )
 
     def _input(self, names: _Names, node: torch.fx.Node, example: Any, *, is_body: bool) -> GraphInput:
-        origin = self.attributes.get(id(example), "")
+        origin = "" if is_body else self.attributes.name_of(node, example)
         name = names.new(node, origin.replace(".", "_") if origin else _readable(node.name))
         if is_body:
             return GraphInput(name=name, value=Literal("None"))
@@ -215,6 +216,8 @@ class _GraphWriter:
             return Call("slice", tuple(self._argument(names, part) for part in parts))
         if isinstance(item, torch.Tensor):
             raise NotRebuildable("a tensor stands in the graph itself")
+        if isinstance(item, torch.device) and names.tensor and item.type == torch.device(self.values.device).type:
+            return Ref(f"{names.tensor}.device")
         return self.values.value(item, "")
 
 
@@ -224,6 +227,8 @@ class _Names:
     def __init__(self) -> None:
         self._by_node: dict[str, str] = {}
         self._used: set[str] = set(_TAKEN)
+        #: A tensor among the inputs, whose device stands for the one that the script was asked for.
+        self.tensor = ""
 
     def new(self, node: torch.fx.Node, wish: str) -> str:
         """Choose the name of a node."""
@@ -234,6 +239,9 @@ class _Names:
             name = f"{base}_{count}"
         self._used.add(name)
         self._by_node[node.name] = name
+        is_tensor = isinstance(node.meta.get("example_value"), torch.Tensor)
+        if node.op == "placeholder" and is_tensor and not self.tensor:
+            self.tensor = name
         return name
 
     def of(self, node: torch.fx.Node) -> str:
@@ -245,10 +253,27 @@ class _Names:
         return self._by_node[node_name]
 
 
-def _attribute_names(module: torch.nn.Module | None) -> dict[int, str]:
-    if module is None:
-        return {}
-    return {id(tensor): name for name, tensor in (*module.named_buffers(), *module.named_parameters())}
+class _Attributes:
+    """Finds the parameter or buffer of a module that a graph's input is, by identity or by what Dynamo calls it."""
+
+    def __init__(self, module: torch.nn.Module | None) -> None:
+        self._by_id: dict[int, str] = {}
+        self._by_name: dict[str, str] = {}
+        if module is None:
+            return
+        for kind, found in (("buffers", module.named_buffers()), ("parameters", module.named_parameters())):
+            for name, tensor in found:
+                self._by_id[id(tensor)] = name
+                *holders, last = name.split(".")
+                parts = [f"modules_{holder}" for holder in holders] + [f"{kind}_{last}"]
+                self._by_name["_".join(parts).lower()] = name
+
+    def name_of(self, node: torch.fx.Node, example: Any) -> str:
+        """Return the attribute's path, empty where the input is none."""
+        if id(example) in self._by_id:
+            return self._by_id[id(example)]
+        spoken = re.sub(r"^l_[a-z0-9]+?_(?=modules_|buffers_|parameters_)", "", node.name.lower()).strip("_")
+        return self._by_name.get(spoken, "")
 
 
 def _symbol_sources(placeholders: Sequence[torch.fx.Node]) -> dict[str, tuple[str, int]]:

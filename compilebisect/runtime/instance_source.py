@@ -264,11 +264,13 @@ def _same_module(one: torch.nn.Module, other: torch.nn.Module) -> bool:
                 return False
     if list(one._modules) != list(other._modules):
         return False
-    return all(
-        (child is None and other._modules[name] is None)
-        or (child is not None and other._modules[name] is not None and _same_module(child, other._modules[name]))
-        for name, child in one._modules.items()
-    )
+    for child, twin in zip(one._modules.values(), other._modules.values(), strict=True):
+        if child is None or twin is None:
+            if child is not twin:
+                return False
+        elif not _same_module(child, twin):
+            return False
+    return True
 
 
 def _plain_state(module: torch.nn.Module) -> dict[str, Any]:
@@ -278,8 +280,6 @@ def _plain_state(module: torch.nn.Module) -> dict[str, Any]:
 def _equal(one: Any, other: Any) -> bool:
     if one is other:
         return True
-    if isinstance(one, list) and one and hasattr(one[0], "__call__"):
-        return isinstance(other, list) and len(one) == len(other)
     try:
         return type(one) is type(other) and bool(one == other)
     except (RuntimeError, ValueError, TypeError):

@@ -15,7 +15,8 @@ from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Fault
 from compilebisect.core.repro_case import Literal, Program, Ref, ReproCase, Statement, UserFile, Value
 from compilebisect.runtime.instance_source import InstanceBuilder
-from compilebisect.runtime.source_extract import NotExtractable, SourceExtractor
+from compilebisect.runtime.source_extract import SourceExtractor
+from compilebisect.runtime.source_file import NotExtractable
 from compilebisect.runtime.tensor_source import TensorFile
 from compilebisect.runtime.user_files import is_user_module, user_file
 from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
@@ -66,6 +67,7 @@ def module_case(
     try:
         instances.build(module, "model")
         instances.set_modes(module, "model")
+        count = len(values.statements)
         call_args, call_kwargs = _arguments(values, module, method, args, kwargs)
         if import_user_code:
             definitions, user_files = (), _user_files(values)
@@ -79,7 +81,13 @@ def module_case(
                 file.add(f"model.{name}", tensor)
     is_saved = file is not None and file.write()
     settings.setdefault("environment", environment(device))
-    program = Program(statements=tuple(values.statements), args=call_args, kwargs=call_kwargs, method=method)
+    program = Program(
+        statements=tuple(values.statements[:count]),
+        arguments=tuple(values.statements[count:]),
+        args=call_args,
+        kwargs=call_kwargs,
+        method=method,
+    )
     return ReproCase(
         fault=fault,
         program=program,

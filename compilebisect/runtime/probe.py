@@ -6,7 +6,6 @@ observation.
 
 from __future__ import annotations
 
-import functools
 import resource
 import time
 import traceback
@@ -19,16 +18,16 @@ import msgspec
 import torch
 from torch import nn
 
-from compilebisect.core.call import CallContext
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault, Kind, Observation, Stage
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.compare import Comparison, compare_runs
+from compilebisect.runtime.compare import Comparison, Difference
 from compilebisect.runtime.frames import frames_of
 from compilebisect.runtime.golden import apply_golden_state, load_golden
-from compilebisect.runtime.rerun import RunRecord, nudged_inputs, run_once, to_float64
+from compilebisect.runtime.oracle import Oracle
+from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.torch_internals import BreakEvent, CompileWatcher
 
@@ -52,7 +51,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
 
 def probe(
-    model: nn.Module, order: ProbeOrder, device: torch.device, *, on_phase: Callable[[str], None]
+    model: nn.Module, order: ProbeOrder, *, on_phase: Callable[[str], None]
 ) -> tuple[Observation, bool]:
     """Carry out a probe and return what it saw, and whether the process can go on with others after it.
 
@@ -65,13 +64,13 @@ def probe(
     is_usable = True
     with fences(model, order.fenced):
         for call in order.calls:
-            is_usable = _probe_call(module, order, order.path, call, device, findings, on_phase)
+            is_usable = _probe_call(module, order, order.path, call, findings, on_phase)
             if not is_usable:
                 break
             pristine.restore()
             torch.compiler.reset()
     if is_usable and not findings.has_failed and order.compares_values:
-        is_usable = _probe_instances(model, order, device, findings, on_phase)
+        is_usable = _probe_instances(model, order, findings, on_phase)
     if is_usable:
         pristine.restore()
     torch.compiler.reset()
@@ -81,25 +80,35 @@ def probe(
 def compiled_run(
     module: nn.Module,
     order: ProbeOrder,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    context: CallContext,
-    base: StateSnapshot,
+    oracle: Oracle,
     *,
     on_phase: Callable[[str], None] = lambda phase: None,
-    keep_graphs: bool = False,
 ) -> Compiled:
-    """Compile a module as a user would and run it once on these inputs."""
+    """Compile a module as a user would and run it once on the oracle's inputs."""
     compiled = torch.compile(module, **compile_options(order))
     started = time.perf_counter()
-    with torch_internals.watch_compile(keep_graphs=keep_graphs, on_phase=on_phase) as watcher:
+    with torch_internals.watch_compile(on_phase=on_phase) as watcher:
         try:
-            record = run_once(
-                compiled, args, kwargs, context, seed=order.seed, snapshot=base, train=order.train, module=module
-            )
+            record = oracle.run(compiled)
         except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
             return Compiled(None, error, watcher, time.perf_counter() - started)
     return Compiled(record, None, watcher, time.perf_counter() - started)
+
+
+def oracle_for(module: nn.Module, order: ProbeOrder, path: str, call: GoldenCall) -> Oracle:
+    """Give a module the state of a golden call and return the oracle for that call."""
+    folder = Path(order.folder)
+    apply_golden_state(module, folder, path, call.index)
+    args, kwargs = load_golden(folder, path, call.index)
+    return Oracle(
+        module,
+        args,
+        kwargs,
+        call.context,
+        seed=order.seed,
+        train=GENERATED if order.train else None,
+        tolerance=order.tolerance,
+    )
 
 
 def compile_options(order: ProbeOrder) -> dict[str, Any]:
@@ -115,77 +124,37 @@ def _probe_call(
     order: ProbeOrder,
     path: str,
     call: GoldenCall,
-    device: torch.device,
     findings: _Findings,
     on_phase: Callable[[str], None],
 ) -> bool:
-    folder = Path(order.folder)
-    apply_golden_state(module, folder, path, call.index)
-    args, kwargs = load_golden(folder, path, call.index, device)
-    base = StateSnapshot(module)
+    """Probe one golden call; returns whether the process is still of use."""
+    oracle = oracle_for(module, order, path, call)
     # The compiled run comes first: an eager run in this process could install what the compiler then need not trace.
-    compiled = compiled_run(module, order, args, kwargs, call.context, base, on_phase=on_phase)
+    compiled = compiled_run(module, order, oracle, on_phase=on_phase)
     findings.take_watcher(compiled, call)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
         findings.take_error(compiled, call)
         return False
     on_phase("comparing")
-    run_eager = functools.partial(
-        run_once, module, context=call.context, seed=order.seed, snapshot=base, train=order.train, module=module
-    )
     try:
-        eager = run_eager(args=args, kwargs=kwargs)
+        oracle.eager()
     except Exception as error:  # noqa: BLE001 - becomes a note, or the reason why the module cannot be judged
+        text = f"{type(error).__name__}: {error}"
         if compiled.error is not None:
-            findings.skipped = f"fails in eager mode when called alone: {type(error).__name__}: {error}"
-            return not torch_internals.is_device_failure(error)
-        findings.notes.append(f"eager fails where compiled code does not: {type(error).__name__}: {error}")
+            findings.skipped = f"fails in eager mode when called alone: {text}"
+        else:
+            findings.notes.append(f"eager fails where compiled code does not: {text}")
         return not torch_internals.is_device_failure(error)
     if compiled.error is not None:
         findings.take_error(compiled, call)
     elif order.compares_values:
-        findings.take_comparison(
-            path, compare(module, order, args, kwargs, call.context, base, eager, compiled.record), call
-        )
+        findings.take_comparison(path, oracle.judge(compiled.record), call)
     return True
-
-
-def compare(
-    module: nn.Module,
-    order: ProbeOrder,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    context: CallContext,
-    base: StateSnapshot,
-    eager: RunRecord,
-    compiled: RunRecord,
-) -> Comparison:
-    """Compare a compiled run with the eager one; further eager runs are made only where they are needed to judge."""
-
-    def repeat() -> RunRecord:
-        return run_once(
-            module, args, kwargs, context, seed=order.seed, snapshot=base, train=order.train, module=module
-        )
-
-    def nudged() -> RunRecord:
-        moved_args, moved_kwargs = nudged_inputs(args, kwargs, seed=order.seed)
-        return run_once(
-            module, moved_args, moved_kwargs, context, seed=order.seed, snapshot=base, train=order.train, module=module
-        )
-
-    def reference() -> RunRecord | None:
-        base.restore()
-        return to_float64(module, args, kwargs, context, seed=order.seed, train=order.train)
-
-    return compare_runs(
-        eager, compiled, repeat=repeat, nudged=nudged, reference=reference, tolerance=order.tolerance
-    )
 
 
 def _probe_instances(
     model: nn.Module,
     order: ProbeOrder,
-    device: torch.device,
     findings: _Findings,
     on_phase: Callable[[str], None],
 ) -> bool:
@@ -196,7 +165,7 @@ def _probe_instances(
         fenced = tuple(path + other.removeprefix(order.path) for other in order.fenced)
         with fences(model, fenced):
             for call in calls:
-                if not _probe_call(module, order, path, call, device, findings, on_phase):
+                if not _probe_call(module, order, path, call, findings, on_phase):
                     return False
         pristine.restore()
     return True
@@ -239,8 +208,9 @@ class _Findings:
         self.graphs = self.operators = self.frames_compiled = 0
         self.compile_s = self.run_s = 0.0
 
-    def add(self, fault: Fault) -> None:
-        self.faults.setdefault(fault_key(fault), fault)
+    def add(self, fault: Fault, call: GoldenCall) -> Fault:
+        evidence = {**fault.evidence, "call": call.index}
+        return self.faults.setdefault(fault_key(fault), msgspec.structs.replace(fault, evidence=evidence))
 
     def take_watcher(self, compiled: Compiled, call: GoldenCall) -> None:
         watcher: CompileWatcher = compiled.watcher
@@ -249,19 +219,18 @@ class _Findings:
         self.frames_compiled += watcher.frames_compiled
         self.compile_s += compiled.compile_s
         for event in causes(watcher.breaks):
-            self.add(fault_from_break(event, call))
+            self.add(fault_from_break(event, call), call)
 
     def take_error(self, compiled: Compiled, call: GoldenCall) -> None:
         assert compiled.error is not None
         self.has_failed = True
-        self.add(fault_from_error(compiled.error, compiled.watcher))
+        self.add(fault_from_error(compiled.error), call)
 
     def take_comparison(self, path: str, comparison: Comparison, call: GoldenCall) -> None:
         self.notes.extend(note for note in comparison.notes if note not in self.notes)
         self.is_blind = self.is_blind or comparison.is_constant_output
         for fault in faults_from_comparison(comparison):
-            self.add(fault)
-            self.by_instance.setdefault(path, []).append(fault)
+            self.by_instance.setdefault(path, []).append(self.add(fault, call))
 
     def observation(self) -> Observation:
         return Observation(
@@ -328,7 +297,7 @@ def _message_parts(message: str) -> tuple[str, list[str]]:
     return explanation, hints
 
 
-def fault_from_error(error: BaseException, watcher: CompileWatcher) -> Fault:
+def fault_from_error(error: BaseException) -> Fault:
     """Turn an exception of a compiled run into a fault; the stage is left open where the ladder has to name it."""
     known = torch_internals.compile_error(error)
     evidence = {"exception": type(error).__name__}
@@ -360,6 +329,16 @@ def fault_from_error(error: BaseException, watcher: CompileWatcher) -> Fault:
     )
 
 
+def figures_as_data(difference: Difference) -> dict[str, Any]:
+    """Return the figures of a difference and what decided, as plain data for the report."""
+    data: dict[str, Any] = {}
+    if difference.figures is not None:
+        data["figures"] = msgspec.to_builtins(difference.figures)
+    if difference.verdict is not None:
+        data["verdict"] = msgspec.to_builtins(difference.verdict)
+    return data
+
+
 def faults_from_comparison(comparison: Comparison) -> list[Fault]:
     """Make one fault of all differences of a comparison: they have one cause more often than not."""
     if not comparison.differences:
@@ -372,7 +351,7 @@ def faults_from_comparison(comparison: Comparison) -> list[Fault]:
             message=first.text,
             evidence={
                 "differences": [
-                    {"type": item.type, "path": item.path, "text": item.text, "figures": item.figures}
+                    {"type": item.type, "path": item.path, "text": item.text, **figures_as_data(item)}
                     for item in comparison.differences[:20]
                 ],
                 "count": len(comparison.differences),

@@ -19,7 +19,7 @@ from compilebisect.runtime import torch_internals
 from compilebisect.runtime.describe import module_records
 from compilebisect.runtime.golden import CallLog, Capture, signature_of, watch_calls
 from compilebisect.runtime.inputs import build_inputs, check_signature, load_inputs_function
-from compilebisect.runtime.rerun import run_once
+from compilebisect.runtime.rerun import GENERATED, run_once
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.target import load_target
 from compilebisect.runtime.traceback_text import user_traceback
@@ -99,8 +99,7 @@ class Session:
                     self.context(),
                     seed=self.settings.seed,
                     snapshot=snapshot,
-                    train=self.settings.train,
-                    module=self.model,
+                    train=GENERATED if self.settings.train else None,
                 )
             except Exception as error:  # noqa: BLE001 - whatever the user's model raises ends the run with its traceback
                 raise self._eager_failure(error, failed_in, last) from error
@@ -133,8 +132,6 @@ class Session:
                 self.context(),
                 seed=self.settings.seed,
                 snapshot=snapshot,
-                train=False,
-                module=self.model,
             )
         snapshot.restore()
         return capture.failures

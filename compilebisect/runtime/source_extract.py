@@ -10,91 +10,16 @@ import ast
 import builtins
 import inspect
 import re
-import symtable
 import sys
 import types
-from pathlib import Path
 
 import torch
 
 from compilebisect.core.repro_case import Definition
-from compilebisect.runtime.user_files import is_user_module, module_file
+from compilebisect.runtime.source_file import FUNCTIONS, NotExtractable, Piece, SourceFile, global_reads
+from compilebisect.runtime.user_files import is_user_module
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
-
-
-class NotExtractable(Exception):
-    """The source cannot be put into one file."""
-
-
-class _Piece:
-    """One top-level statement of a file; `members` are the parts of a module class that may be dropped."""
-
-    def __init__(self, node: ast.stmt, source: _Source) -> None:
-        self.node = node
-        self.start = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-        self.end = node.end_lineno or node.lineno
-        self.names = _bound_names(node)
-        self.source = source
-        self.members: dict[str, list[ast.stmt]] | None = None
-        self.kept: set[str] = set()
-
-    def text(self) -> str:
-        """Return the source, without the members that nothing reaches."""
-        if self.members is None or not isinstance(self.node, ast.ClassDef):
-            return "\n".join(self.source.lines[self.start - 1 : self.end])
-        head = self.source.lines[self.start - 1 : _start(self.node.body[0]) - 1]
-        parts = []
-        for statement in self.node.body:
-            name = statement.name if isinstance(statement, _FUNCTIONS) else None
-            if _is_docstring(statement) or (name is not None and name not in self.kept):
-                continue
-            parts.append("\n".join(self.source.lines[_start(statement) - 1 : statement.end_lineno]))
-        if not parts:
-            indent = " " * self.node.body[0].col_offset
-            parts = [f"{indent}pass"]
-        # Fields stay together, methods stand apart.
-        body = parts[0]
-        for before, part in zip(parts, parts[1:], strict=False):
-            is_apart = "\n" in part or "\n" in before
-            body += ("\n\n" if is_apart else "\n") + part
-        return "\n".join(head).rstrip() + "\n" + body
-
-
-class _Source:
-    """The top-level statements of one user file."""
-
-    def __init__(self, module: str) -> None:
-        file = module_file(module)
-        if file is None:
-            raise NotExtractable(f"{module} has no source file")
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-            tree = ast.parse(text)
-        except (OSError, SyntaxError, UnicodeDecodeError) as error:
-            raise NotExtractable(f"the source of {module} cannot be read: {error}") from error
-        self.module = module
-        self.file = Path(file).name
-        self.lines = text.splitlines()
-        self.pieces = [_Piece(node, self) for node in tree.body if not _is_main_guard(node)]
-        self.has_future_annotations = any(
-            isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body
-        )
-        self.bindings: dict[str, list[_Piece]] = {}
-        for piece in self.pieces:
-            for name in piece.names:
-                self.bindings.setdefault(name, []).append(piece)
-        self.stars = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
-
-    def absolute(self, node: ast.ImportFrom) -> str:
-        """Return the full name of the module that an import statement of this file names."""
-        if not node.level:
-            return node.module or ""
-        package = getattr(sys.modules.get(self.module), "__package__", None) or self.module.rpartition(".")[0]
-        parts = package.split(".")
-        base = ".".join(parts[: len(parts) - node.level + 1])
-        return f"{base}.{node.module}" if node.module else base
 
 
 class SourceExtractor:
@@ -106,10 +31,10 @@ class SourceExtractor:
 
     def __init__(self) -> None:
         self.imports: set[str] = set()
-        self._sources: dict[str, _Source] = {}
+        self._sources: dict[str, SourceFile] = {}
         self._owners: dict[str, tuple[str, str]] = {}
-        self._included: list[_Piece] = []
-        self._classes: list[_Piece] = []
+        self._included: list[Piece] = []
+        self._classes: list[Piece] = []
         self._used: set[str] = {"forward"}
         self._called: set[str] = set()
         self._operators: set[tuple[str, str]] = set()
@@ -152,7 +77,7 @@ class SourceExtractor:
             source = self._sources[module]
             for piece in sorted((p for p in self._included if p.source is source), key=lambda p: p.start):
                 text = piece.text()
-                needs = tuple(sorted(_global_reads(text, source.has_future_annotations)))
+                needs = tuple(sorted(global_reads(text, source.has_future_annotations)))
                 result.append(
                     Definition(names=tuple(piece.names), text=text, needs=needs, file=source.file, line=piece.start)
                 )
@@ -179,9 +104,9 @@ class SourceExtractor:
 
     # -- resolving names ------------------------------------------------------------------------------------------
 
-    def _source(self, module: str) -> _Source:
+    def _source(self, module: str) -> SourceFile:
         if module not in self._sources:
-            self._sources[module] = _Source(module)
+            self._sources[module] = SourceFile(module)
         return self._sources[module]
 
     def _resolve(self, module: str, name: str, user: str = "") -> None:
@@ -209,7 +134,7 @@ class SourceExtractor:
         if first != owner and first[0] != owner[0] and not is_same_text:
             raise NotExtractable(f"two files use the name {name} for different things")
 
-    def _resolve_dynamic(self, source: _Source, name: str) -> None:
+    def _resolve_dynamic(self, source: SourceFile, name: str) -> None:
         for star in source.stars:
             target = source.absolute(star)
             if hasattr(sys.modules.get(target), name):
@@ -226,7 +151,7 @@ class SourceExtractor:
             raise NotExtractable(f"{source.module}.{name} is made at run time")
         self._resolve(home, name, source.module)
 
-    def _resolve_import(self, source: _Source, node: ast.Import | ast.ImportFrom, name: str) -> None:
+    def _resolve_import(self, source: SourceFile, node: ast.Import | ast.ImportFrom, name: str) -> None:
         for alias in node.names:
             bound = alias.asname or alias.name.split(".")[0]
             if bound != name:
@@ -254,7 +179,7 @@ class SourceExtractor:
                     text = f"{bound} = {alias.name}"
                     self._aliases.append(Definition(names=(bound,), text=text, needs=(alias.name,), file=module))
 
-    def _namespace(self, source: _Source, alias: str, module: str) -> None:
+    def _namespace(self, source: SourceFile, alias: str, module: str) -> None:
         self._own(alias, ("namespace", module))
         self._namespaces.setdefault(alias, (module, set()))
         self._source(module)
@@ -263,7 +188,7 @@ class SourceExtractor:
 
     # -- including statements -------------------------------------------------------------------------------------
 
-    def _include(self, piece: _Piece) -> None:
+    def _include(self, piece: Piece) -> None:
         if piece in self._included:
             return
         self._included.append(piece)
@@ -273,7 +198,7 @@ class SourceExtractor:
             self._split(piece)
         self._scan(piece, piece.text())
 
-    def _split(self, piece: _Piece) -> None:
+    def _split(self, piece: Piece) -> None:
         node = piece.node
         if not isinstance(node, ast.ClassDef) or node.body[0].lineno == node.lineno:
             return
@@ -281,14 +206,14 @@ class SourceExtractor:
         cls = getattr(sys.modules[piece.source.module], node.name)
         inherited = _library_names(cls)
         for statement in node.body:
-            if isinstance(statement, _FUNCTIONS):
+            if isinstance(statement, FUNCTIONS):
                 piece.members.setdefault(statement.name, []).append(statement)
                 is_dunder = statement.name.startswith("__") and statement.name.endswith("__")
                 if (is_dunder and statement.name != "__init__") or statement.name in inherited:
                     piece.kept.add(statement.name)
         self._classes.append(piece)
 
-    def _scan(self, piece: _Piece, text: str) -> None:
+    def _scan(self, piece: Piece, text: str) -> None:
         tree = ast.parse(text)
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute):
@@ -300,7 +225,7 @@ class SourceExtractor:
                 name = getattr(node.func, "id", None) or getattr(node.func, "attr", None)
                 if name:
                     self._called.add(name)
-        for name in sorted(_global_reads(text, piece.source.has_future_annotations)):
+        for name in sorted(global_reads(text, piece.source.has_future_annotations)):
             is_bound = name in piece.source.bindings or hasattr(sys.modules.get(piece.source.module), name)
             if name not in piece.names and (name in piece.source.bindings or (is_bound and name not in _BUILTINS)):
                 self._resolve(piece.source.module, name)
@@ -330,7 +255,7 @@ class SourceExtractor:
     def _progress(self) -> int:
         return len(self._included) + sum(len(piece.kept) for piece in self._classes) + len(self._operators)
 
-    def _reach(self, piece: _Piece) -> None:
+    def _reach(self, piece: Piece) -> None:
         is_constructed = bool(set(piece.names) & self._called)
         for name in piece.members or {}:
             is_needed = name in self._used if name != "__init__" else is_constructed
@@ -356,7 +281,7 @@ class SourceExtractor:
                             self._own(name, (module, piece.text()))
                     self._include(piece)
 
-    def _defines_operator(self, piece: _Piece) -> bool:
+    def _defines_operator(self, piece: Piece) -> bool:
         if isinstance(piece.node, ast.ClassDef):
             return False
         text = piece.text()
@@ -364,7 +289,7 @@ class SourceExtractor:
             if f"{namespace}::{name}" in text and "library" in text:
                 return True
             if re.search(rf"""Library\(\s*["']{re.escape(namespace)}["']""", text) and not isinstance(
-                piece.node, _FUNCTIONS
+                piece.node, FUNCTIONS
             ):
                 return True
         return False
@@ -387,49 +312,6 @@ class SourceExtractor:
         return order
 
 
-def _start(node: ast.stmt) -> int:
-    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-
-
-def _bound_names(node: ast.stmt) -> list[str]:
-    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-        return [node.name]
-    names: list[str] = []
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Import | ast.ImportFrom):
-            names += [alias.asname or alias.name.split(".")[0] for alias in inner.names if alias.name != "*"]
-        elif isinstance(inner, (*_FUNCTIONS, ast.ClassDef)):
-            names.append(inner.name)
-        elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-            names.append(inner.id)
-    return list(dict.fromkeys(names))
-
-
-def _global_reads(text: str, has_future_annotations: bool) -> set[str]:
-    head = "from __future__ import annotations\n" if has_future_annotations else ""
-    found: set[str] = set()
-
-    def visit(table: symtable.SymbolTable) -> None:
-        is_module = table.get_type() == "module"
-        for symbol in table.get_symbols():
-            is_outer = symbol.is_global() or (is_module and not symbol.is_imported())
-            if is_outer and symbol.is_referenced():
-                found.add(symbol.get_name())
-        for child in table.get_children():
-            visit(child)
-
-    visit(symtable.symtable(head + text, "<source>", "exec"))
-    return found
-
-
 def _is_module_class(module: str, name: str) -> bool:
     value = getattr(sys.modules.get(module), name, None)
     return inspect.isclass(value) and issubclass(value, torch.nn.Module)
@@ -446,8 +328,8 @@ def _library_names(cls: type) -> set[str]:
 
 def _registers(node: ast.stmt, names: set[str]) -> bool:
     calls: list[ast.expr] = list(getattr(node, "decorator_list", []))
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        calls.append(node.value)
+    if isinstance(node, ast.Expr | ast.For | ast.With | ast.If | ast.Try):
+        calls += [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
     for call in calls:
         function = call.func if isinstance(call, ast.Call) else call
         root: ast.expr = function

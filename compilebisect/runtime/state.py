@@ -23,6 +23,7 @@ from compilebisect.runtime.values import (
     flatten,
     has_walked_attributes,
     is_atomic,
+    slot_names,
 )
 
 #: Parameters up to this many bytes are cloned without being asked for: it costs nothing that can be measured.
@@ -210,6 +211,9 @@ class _Contents:
     def changed(self) -> list[tuple[str, Any, Any]]:
         """List (path, before, now) of entries that are other objects than before."""
         present, saved = self._read(), self._saved
+        if isinstance(self._container, set):  # its members have no places of their own
+            members = sorted(repr(item) if is_atomic(item) else type(item).__qualname__ for item in present.values())
+            return [] if present.keys() == saved.keys() else [(self._path, REMOVED, tuple(members))]
         found = [
             (self._where(key), saved.get(key, REMOVED), item)
             for key, item in present.items()
@@ -239,7 +243,7 @@ def _contents_of(value: Any, path: str) -> list[_Contents]:
         found.append(_Contents(value, path))
     if has_walked_attributes(value):
         attributes = getattr(value, "__dict__", None)
-        if attributes is not None:
+        if attributes is not None and (is_container or not slot_names(type(value))):
             found.append(_Contents(attributes, f"{path}.", ""))
         elif not is_container:
             found.append(_Contents(value, f"{path}.", ""))

@@ -238,7 +238,9 @@ def build_target(located: Located, init: dict[str, Any]) -> nn.Module:
     def failed(exc: BaseException, trace: str) -> CompilebisectError:
         return CannotTestError(
             f"{name!r} cannot be built: {exception_line(exc)}",
-            fix="Give it other arguments with --init, or mend it so that it can be called on its own.",
+            fix=f"Install {exc.name!r} in this environment."
+            if isinstance(exc, ModuleNotFoundError)
+            else "Give it other arguments with --init, or mend it so that it can be called on its own.",
             detail=trace,
         )
 

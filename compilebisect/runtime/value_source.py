@@ -122,7 +122,7 @@ class ValueBuilder:
             storage = 0
         base = self._storages.get(storage) if storage else None
         if base is not None and not isinstance(tensor, torch.nn.Parameter):
-            return ViewValue(base, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+            return ViewValue(base, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
         try:
             result = tensor_value(tensor, path, device=self.device, file=self.file)
         except TypeError as error:
@@ -177,8 +177,8 @@ class ValueBuilder:
             return Literal(repr(value))
         if kind is collections.deque:
             self.imports.add("import collections")
-            items = Items("list", tuple(self.value(item, f"{path}[{i}]") for i, item in enumerate(value)))
-            return Call("collections.deque", (items,), (("maxlen", Literal(repr(value.maxlen))),))
+            held = Items("list", tuple(self.value(item, f"{path}[{i}]") for i, item in enumerate(value)))
+            return Call("collections.deque", (held,), (("maxlen", Literal(repr(value.maxlen))),))
         if kind is functools.partial:
             self.imports.add("import functools")
             args = (self.value(value.func, ""), *(self.value(item, "") for item in value.args))
@@ -204,9 +204,7 @@ class ValueBuilder:
         if dataclasses.is_dataclass(value) and _rebuilds_itself(value):
             named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
             return Call(self.named(cls), kwargs=self._attributes(named, path))
-        if not hasattr(value, "__dict__") or (cls.__new__ is not object.__new__ and not isinstance(value, dict)):
-            return None
-        if not _is_plain_object(cls):
+        if not hasattr(value, "__dict__") or not _is_plain_object(cls):
             return None
         # `new` is a function that the script defines: an object from its class and attributes, without __init__.
         return Call("new", (Literal(self.named(cls)),), self._attributes(vars(value), path))

@@ -104,7 +104,9 @@ STATUSES = st.sampled_from(["ok", "error", "not_called", "skipped"])
 
 
 @settings(max_examples=60)
-@given(st.dictionaries(st.lists(NAMES, max_size=4).map(".".join), st.tuples(STATUSES, st.sampled_from("MN"))))
+@given(
+    st.dictionaries(st.lists(NAMES, max_size=4).map(".".join), st.tuples(STATUSES, st.sampled_from("MN")), max_size=12)
+)
 def test_no_module_is_lost_whatever_the_tree(modules: dict[str, tuple[str, str]]) -> None:
     entries = [module(path, cls, status) for path, (status, cls) in modules.items()]
     root = outline(report_of(*entries))

@@ -20,7 +20,7 @@ try:
             print(supervisor.server_pid, flush=True)
         else:
             worker.send("worker_handlers:start_child", f"{sys.argv[2]}:{scratch / 'pid'}".encode(), timeout_s=60)
-            other = supervisor.start_worker()
+            other = supervisor.start_worker(fresh_interpreter=True)
             other.send("worker_handlers:hang_deafly", b"", timeout_s=60)
             while not (scratch / "pid").exists() or other.pid is None:
                 supervisor.wait_any([worker, other], 0.05)

@@ -124,7 +124,7 @@ def test_hang_ends_at_the_deadline_with_the_stack(
     assert outcome.phase == ("backend" if function == "hang" else "")
     functions = [frame.function for frame in frames_from_faulthandler(outcome.stack)]
     assert function in functions
-    assert 0.3 < outcome.seconds <= time.monotonic() - started < 5
+    assert 0.3 < outcome.seconds <= time.monotonic() - started < 15
     assert not worker.is_alive
     assert worker.pid is not None
     wait_gone(worker.pid)
@@ -230,8 +230,8 @@ def test_wait_returns_empty_when_its_time_is_up(supervisor: Supervisor, forked: 
 
 def test_reply_that_waits_unread_behind_notes_is_no_timeout(supervisor: Supervisor, forked: Worker) -> None:
     assert isinstance(forked.call("worker_handlers:echo", b"", LONG_S), Replied)
-    forked.send("worker_handlers:note_much", b"50", timeout_s=0.3)
-    time.sleep(0.6)  # the supervisor is busy elsewhere
+    forked.send("worker_handlers:note_much", b"50", timeout_s=0.5)
+    time.sleep(1.0)  # the supervisor is busy elsewhere
     [(_, outcome)] = supervisor.wait_any([forked])
     assert isinstance(outcome, Replied)
 
@@ -282,6 +282,17 @@ def test_preload_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monk
         assert outcome.is_blameless
 
 
+def test_lack_of_processes_is_blamed_on_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os\ndef fork():\n    raise OSError('no more processes')\nos.fork = fork\n"
+    (tmp_path / "fork_forbidding_module.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Supervisor(dict(os.environ), tmp_path, ["fork_forbidding_module"]) as supervisor:
+        outcome = supervisor.start_worker().call("worker_handlers:echo", b"", LONG_S)
+        assert isinstance(outcome, Died)
+        assert outcome.is_blameless
+        assert "no more processes" in outcome.output
+
+
 def test_environment_is_exactly_the_given_one(tmp_path: Path) -> None:
     with Supervisor({"PATH": os.environ["PATH"], "MARK": "1"}, tmp_path) as supervisor:
         outcome = supervisor.start_worker().call("worker_handlers:describe_process", b"", LONG_S)
@@ -300,7 +311,9 @@ def test_killed_fork_server_ends_its_workers_and_is_started_again(
         assert isinstance(outcome, Replied)
         server = ast.literal_eval(outcome.payload.decode())[1]
         worker.send("worker_handlers:start_child", f"group:{tmp_path / 'pid'}".encode(), timeout_s=LONG_S)
-        assert supervisor.wait_any([worker], 0.5) == []
+        while not (tmp_path / "pid").exists():
+            assert supervisor.wait_any([worker], 0.05) == []
+        supervisor.wait_any([worker], 0.1)
         os.kill(server, signal.SIGKILL)
         [(_, ended)] = supervisor.wait_any([worker])
         assert isinstance(ended, Died)
@@ -316,9 +329,10 @@ def test_close_ends_busy_workers_at_once(tmp_path: Path, wait_gone: Callable[[in
         workers = [supervisor.start_worker() for _ in range(3)]
         for worker in workers:
             worker.send("worker_handlers:hang_deafly", b"", timeout_s=LONG_S)
-        supervisor.wait_any(workers, 0.5)
+        while not all(worker.pid for worker in workers):
+            assert supervisor.wait_any(workers, 0.05) == []
         started = time.monotonic()
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
     for worker in workers:
         assert worker.pid is not None
         wait_gone(worker.pid)

@@ -36,6 +36,20 @@ def test_nothing_survives_a_killed_supervisor(tmp_path: Path, how: str, wait_gon
         wait_gone(pid)
 
 
+def test_workers_end_with_their_server_even_if_the_supervisor_is_frozen(
+    tmp_path: Path, wait_gone: Callable[[int], None]
+) -> None:
+    program, [server, *workers, grandchild] = start_program(tmp_path, "group")
+    with program:
+        program.send_signal(signal.SIGSTOP)
+        os.kill(server, signal.SIGKILL)
+        for worker in workers:
+            wait_gone(worker)
+        program.send_signal(signal.SIGCONT)
+        program.wait(timeout=10)
+    wait_gone(grandchild)
+
+
 def test_server_that_is_still_importing_does_not_survive_either(
     tmp_path: Path, wait_gone: Callable[[int], None]
 ) -> None:
@@ -54,7 +68,7 @@ def test_interrupt_from_the_terminal_reaches_the_supervisor_alone_and_ends_all(
         started = time.monotonic()
         os.killpg(program.pid, signal.SIGINT)
         output, _ = program.communicate(timeout=10)
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 8
     assert output == "interrupted\n"
     assert program.returncode == 0
     assert len(pids) == 4

@@ -15,8 +15,8 @@ from compilebisect.core.outcome import Kind, Observation
 from compilebisect.core.units import units_of
 from compilebisect.core.walk import Probe, Walk
 from compilebisect.errors import CannotTestError
-from compilebisect.golden_store import GoldenStore
-from compilebisect.process_end import observation_from_death, observation_from_timeout
+from compilebisect.search.golden_store import GoldenStore
+from compilebisect.search.process_end import observation_from_death, observation_from_timeout
 from compilebisect.progress import ProgressListener
 from compilebisect.settings import Settings
 from compilebisect.workers.call_outcome import Died, Failed, Outcome, Replied, TimedOut
@@ -180,7 +180,7 @@ class Bisection:
         worker = self.loaded_worker() if probe.is_cold else self.idle_worker()
         label = f"{probe.path or record.class_name} [{rung}, {probe.purpose}]"
         payload = msgspec.msgpack.encode(self.order_for(probe))
-        worker.send(f"{_SERVICE}:run_probe", payload, self.settings.timeout_s, label=label)
+        worker.send(f"{_SERVICE}:run_probe", payload, timeout_s=self.settings.timeout_s, label=label)
         self._busy[worker] = probe
 
     def _take(self, worker: Worker, outcome: Outcome) -> None:

@@ -1,0 +1,127 @@
+"""Gathers what a repro script needs from a live module: its graphs, or its source, with the inputs of a golden call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from compilebisect.core.messages import ProbeOrder, ReproOrder
+from compilebisect.core.module_tree import GoldenCall
+from compilebisect.core.outcome import Fault, Kind, Stage
+from compilebisect.core.repro_case import ReproCase
+from compilebisect.runtime.golden import apply_golden_state, load_golden
+from compilebisect.runtime.graph_source import graph_case
+from compilebisect.runtime.module_source import CannotMakeCase, module_case
+from compilebisect.runtime.probe import fences
+from compilebisect.runtime.rerun import GENERATED, run_once
+from compilebisect.runtime.session import Session
+from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.values import clone_value
+
+# Graphs of one module beyond this many are not tried one by one; the module's source shows the fault then.
+_MAX_GRAPHS = 4
+
+
+def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
+    """Make the repro cases of one fault at the order's level of independence, the smallest first."""
+    module = session.model.get_submodule(order.probe.path)
+    pristine = StateSnapshot(module)
+    call = _call_of(order.probe, order.fault)
+    folder = Path(order.probe.folder)
+    apply_golden_state(module, folder, order.probe.path, call.index)
+    args, kwargs = load_golden(folder, order.probe.path, call.index)
+    common: dict[str, Any] = {
+        "module_path": order.probe.path,
+        "context": call.context,
+        "device": session.device.type,
+        "backend": order.probe.backend,
+        "mode": order.probe.mode,
+        "dynamic": order.probe.dynamic,
+        "config": order.config,
+        "train": order.probe.train,
+        "seed": order.probe.seed,
+        "tolerance": order.probe.tolerance,
+        "deadline_s": order.deadline_s,
+        "environment": order.environment,
+    }
+    try:
+        return list(_cases(module, args, kwargs, call, order, common))
+    finally:
+        pristine.restore()
+        torch.compiler.reset()
+
+
+def _cases(
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    call: GoldenCall,
+    order: ReproOrder,
+    common: dict[str, Any],
+) -> Iterator[ReproCase]:
+    makers = []
+    if order.level != "import" and _lies_behind_capture(order.fault):
+        for number, (gm, inputs) in enumerate(_graphs(module, args, kwargs, call, order)):
+            makers.append((f"graph{number}", graph_case, (gm, inputs, order.fault)))
+    makers.append(("module", module_case, (module, args, kwargs, order.fault)))
+    for name, make, material in makers:
+        options = dict(common)
+        if make is graph_case:
+            options["module"] = module
+        if order.level != "standalone":
+            options["tensor_file"] = Path(order.tensors) / f"{order.finding}-{name}-{order.level}.safetensors"
+        if order.level == "import":
+            options["import_user_code"] = True
+        try:
+            yield make(*material, **options)
+        except CannotMakeCase:
+            continue
+
+
+def _lies_behind_capture(fault: Fault) -> bool:
+    return fault.kind is not Kind.GRAPH_BREAK and fault.stage is not Stage.DYNAMO
+
+
+def _graphs(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: GoldenCall, order: ReproOrder
+) -> list[tuple[torch.fx.GraphModule, list[Any]]]:
+    """Capture the graphs of one call with a backend that does nothing with them."""
+    graphs: list[tuple[torch.fx.GraphModule, list[Any]]] = []
+
+    def collect(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        graphs.append((gm, inputs))
+        return gm.forward
+
+    torch.compiler.reset()
+    base = StateSnapshot(module)
+    with fences(module, _relative(order.probe)):
+        try:
+            compiled = torch.compile(module, backend=collect, dynamic=order.probe.dynamic)
+            run_once(
+                compiled,
+                args,
+                kwargs,
+                call.context,
+                seed=order.probe.seed,
+                snapshot=base,
+                train=GENERATED if order.probe.train else None,
+            )
+        except Exception:  # noqa: BLE001 - the graphs up to here are what is wanted; the fault itself is known already
+            pass
+    base.restore()
+    torch.compiler.reset()
+    return [(gm, clone_value(inputs)) for gm, inputs in graphs[:_MAX_GRAPHS]]
+
+
+def _relative(order: ProbeOrder) -> tuple[str, ...]:
+    prefix = f"{order.path}." if order.path else ""
+    return tuple(path.removeprefix(prefix) for path in order.fenced)
+
+
+def _call_of(order: ProbeOrder, fault: Fault) -> GoldenCall:
+    wanted = fault.evidence.get("call")
+    return next((call for call in order.calls if call.index == wanted), order.calls[0])

@@ -1,0 +1,99 @@
+"""Every sample model, through the real command: exit status, findings, blame, schema and repros."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from compilebisect.core.report import report_schema
+
+from .sample import Sample, read_samples
+
+SAMPLES = read_samples()
+TIMEOUT_S = 540
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 30)]
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The processes' environment; one cache for all samples, since a fresh one costs half a minute each time."""
+    cache = os.environ.get("COMPILEBISECT_CACHE_DIR") or str(tmp_path_factory.mktemp("cache"))
+    return {**os.environ, "COMPILEBISECT_CACHE_DIR": cache}
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [pytest.param(s, id=s.name, marks=[pytest.mark.gpu] if s.needs_gpu else []) for s in SAMPLES],
+)
+def test_sample_gives_exactly_its_expected_findings(
+    sample: Sample, environment: dict[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    file, name = sample.target
+    command = [sys.executable, "-m", "compilebisect", f"{file}:{name}", "--input-spec", str(sample.spec)]
+    ended = subprocess.run(
+        [*command, *sample.expected["args"], "--out", str(out)],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    said = f"{ended.stdout}\n{ended.stderr}"
+    assert ended.returncode == sample.expected["exit"], said
+    assert "Traceback" not in ended.stderr, said
+
+    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    jsonschema.validate(report, report_schema())
+    assert report["complete"] is True
+    found = {(finding["kind"], finding["module"]): finding for finding in report["findings"]}
+    assert len(found) == len(report["findings"]), said
+    wanted = {(finding["kind"], finding["module"]): finding for finding in sample.expected["expect"]}
+    assert found.keys() == wanted.keys(), said
+    for key, finding in found.items():
+        check_finding(finding, wanted[key], sample, out)
+    check_blame(report["modules"], sample)
+
+
+def check_finding(finding: dict[str, Any], wanted: dict[str, Any], sample: Sample, out: Path) -> None:
+    assert finding["also_in"] == wanted["also_in"]
+    assert finding["stage"] in (wanted["stage"], *wanted.get("accept_stages", ()))
+    location = finding["location"]
+    if location is None:
+        assert wanted.get("line_optional"), "the finding has no location"
+    elif not wanted.get("line_optional"):
+        assert location["file"] == wanted["file"]
+        line = (sample.folder / wanted["file"]).read_text(encoding="utf-8").splitlines()[location["line"] - 1]
+        assert wanted["code"] in line
+        assert wanted["code"] in location["code"]
+    if "region" in wanted:
+        assert sorted(finding["evidence"]["region"]) == sorted(wanted["region"])
+    assert finding["summary"]
+    assert finding["fingerprint"]
+    repro = finding["repro"]
+    assert repro["verified"], repro
+    script = (out / repro["path"]).read_text(encoding="utf-8")
+    compile(script, repro["path"], "exec")
+
+
+def check_blame(modules: list[dict[str, Any]], sample: Sample) -> None:
+    entries = {module["path"]: module for module in modules}
+    introduced = {path for path, module in entries.items() if module["origin"] == "introduced"}
+    assert introduced == sample.introducing
+    assert introduced.isdisjoint(sample.expected["clean"])
+    ancestors = {
+        ".".join(names[:depth]) for names in (path.split(".") for path in introduced) for depth in range(len(names))
+    }
+    inherited = {path for path, module in entries.items() if module["origin"] == "inherited"}
+    assert inherited <= ancestors
+    # Nothing else shows a fault, and nothing was left out.
+    for path in entries.keys() - introduced - ancestors:
+        assert entries[path]["status"] in ("ok", "not_called"), path
