@@ -52,3 +52,7 @@ class CannotTestError(CompilebisectError):
 
 class EagerFailure(CannotTestError):
     """The model fails in eager mode."""
+
+
+class BadFork(CannotTestError):
+    """CUDA cannot be used in this forked process; the supervisor then starts a fresh interpreter."""

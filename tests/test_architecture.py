@@ -12,11 +12,11 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "compilebisect"
 
 # Layers from the top; each may import those below it, and SHARED. The folders of one set are peers.
-LAYERS = ({"cli"}, {"api"}, {"runtime", "workers", "repro", "render"}, {"core"})
+LAYERS = ({"cli"}, {"api"}, {"search"}, {"runtime", "workers", "repro", "render"}, {"core"})
 # What everybody may import. They import `core` and each other alone.
 SHARED = {"errors", "settings", "progress", "source_files"}
 # Modules beside `api` that belong to its layer: parts of the composition root.
-API_PARTS = {"api", "bisection", "cache_folder", "golden_store", "process_end"}
+API_PARTS = {"api", "cache_folder"}
 # Peers that may know each other, with the reason.
 PEERS = {
     ("runtime", "workers"): "code in a worker tells its supervisor what it is doing",
@@ -122,7 +122,7 @@ def layer_fault(found: Import) -> str | None:
         return complaint(found, f"{unknown} has no layer", "put it into a folder, or into a layer of this test")
     if target_level > importer_level or (importer, target) in PEERS:
         return None
-    rule = "imports run cli -> api -> {runtime, workers, repro, render} -> core"
+    rule = "imports run cli -> api -> search -> {runtime, workers, repro, render} -> core"
     return complaint(found, rule, "move the shared part to core, or pass it in from api")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from typing import Any, Literal
@@ -164,22 +165,24 @@ def report_schema() -> dict[str, Any]:
     body = schema["$defs"]["Report"]
     body["properties"]["schema"] = {"const": SCHEMA}
     body["required"] = ["schema", *body["required"]]
-    _put_null_last(schema)
+    _settle(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, **schema}
 
 
 _FIX = "Give the `report.json` that a run of compilebisect wrote."
 
 
-def _put_null_last(schema: Any) -> None:
-    """Sort each `anyOf`, whose order varies with the version of msgspec."""
+def _settle(schema: Any) -> None:
+    """Even out in place what varies with the versions of msgspec and Python: order in `anyOf`, indents of texts."""
     if isinstance(schema, dict):
+        if isinstance(schema.get("description"), str):
+            schema["description"] = inspect.cleandoc(schema["description"])
         if isinstance(schema.get("anyOf"), list):
             schema["anyOf"].sort(key=lambda choice: choice.get("type") == "null")
         schema = list(schema.values())
     if isinstance(schema, list):
         for item in schema:
-            _put_null_last(item)
+            _settle(item)
 
 
 def _json_value(value: Any) -> Any:

@@ -24,6 +24,7 @@ class Fill(str, Enum):
     BOOL = "bool"
     FULL = "full"
     ARANGE = "arange"
+    VALUES = "values"
     EMPTY = "empty"
     SAVED = "saved"
 
@@ -46,7 +47,8 @@ class TensorValue(msgspec.Struct, frozen=True, kw_only=True, tag="tensor"):
     `stride` None means contiguous. `storage` is the number of elements below a tensor whose elements do not fill a
     permuted contiguous block; `offset` is where it starts there. `device` "" is the device that the script was asked
     for. `low` and `high` mean: shift and scale of normal numbers, the bounds of uniform and integer ones (`high`
-    excluded), the value of a constant (`low`), start and step of a range. `key` names a saved tensor in its file.
+    excluded), the value of a constant (`low`), start and step of a range. `values` are the few elements of a tensor
+    that is written out, in order. `key` names a saved tensor in its file.
     """
 
     shape: tuple[int, ...]
@@ -60,6 +62,7 @@ class TensorValue(msgspec.Struct, frozen=True, kw_only=True, tag="tensor"):
     fill: Fill = Fill.RANDN
     low: float | int = 0
     high: float | int = 1
+    values: tuple[int, ...] = ()
     key: str = ""
 
 

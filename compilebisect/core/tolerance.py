@@ -130,12 +130,15 @@ def floor_for(dtype: str, noise_dtype: str = "") -> Floor:
     return noise if noise.eps > own.eps else own
 
 
-def judge(figures: ValueFigures, tolerance: tuple[float, float] | None = None) -> Verdict:
+def judge(
+    figures: ValueFigures, tolerance: tuple[float, float] | None = None, *, can_measure_more: bool = False
+) -> Verdict:
     """Decide on what is known so far; more figures can only turn a divergence into something else.
 
     Args:
         figures: what was measured.
         tolerance: the user's (rtol, atol), which overrides everything; `figures.exceeding` then counts by it.
+        can_measure_more: the wide tolerance for want of a reference does not count yet.
     """
     if tolerance is not None:
         return _judge_by_tolerance(figures, tolerance)
@@ -153,7 +156,7 @@ def judge(figures: ValueFigures, tolerance: tuple[float, float] | None = None) -
     by_noise = _judge_by_noise(figures, limit, floor.eps, figures.eager if usable else None)
     if by_noise is not None:
         return by_noise
-    if not usable:
+    if not usable and not can_measure_more:
         alone = ErrorFigures(floor.alone_largest * floor.eps, floor.alone_rms * floor.eps)
         if _within(figures.difference, alone):
             return Verdict(Outcome.OK, f"tolerance of {floor_name(figures)}, no float64 reference", _numbers(figures))

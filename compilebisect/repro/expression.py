@@ -100,7 +100,7 @@ def tensor_text(value: TensorValue) -> str:
     shape = tuple(value.shape[dim] for dim in order) if order else value.shape
     text, is_atom = _filled(value, shape)
     if order:
-        if value.fill is Fill.SAVED:
+        if value.fill in (Fill.SAVED, Fill.VALUES):
             text = f"{text}.permute{tuple(order)}.contiguous()"
         inverse = tuple(order.index(dim) for dim in range(len(order)))
         text, is_atom = f"{_atom(text, is_atom)}.permute{inverse}", True
@@ -129,7 +129,7 @@ def _filled(value: TensorValue, shape: tuple[int, ...]) -> tuple[str, bool]:
     device = f'"{value.device}"' if value.device else "device"
     size = ", ".join(map(str, shape)) if shape else "()"
     dims = f"({size},)" if len(shape) == 1 else f"({size})" if shape else "()"
-    is_integer = value.fill in (Fill.RANDINT, Fill.ARANGE)
+    is_integer = value.fill in (Fill.RANDINT, Fill.ARANGE, Fill.VALUES)
     default = "int64" if is_integer else "float32"
     dtype = "" if value.dtype == default else f", dtype=torch.{value.dtype}"
     end = f"{dtype}, device={device}"
@@ -141,6 +141,8 @@ def _filled(value: TensorValue, shape: tuple[int, ...]) -> tuple[str, bool]:
         return f"torch.randint(0, 2, {dims}{end})", True
     if value.fill is Fill.EMPTY:
         return f"torch.empty({size}{end})", True
+    if value.fill is Fill.VALUES:
+        return _written_out(value, shape, end), True
     if value.fill is Fill.ARANGE:
         return _range(value, shape, end), True
     if value.fill is Fill.FULL:
@@ -164,6 +166,14 @@ def _filled(value: TensorValue, shape: tuple[int, ...]) -> tuple[str, bool]:
     if is_small_float:
         text, is_atom = f"{_atom(text, is_atom)}.to(torch.{value.dtype})", True
     return text, is_atom
+
+
+def _written_out(value: TensorValue, shape: tuple[int, ...], end: str) -> str:
+    items = [bool(item) for item in value.values] if value.dtype == "bool" else list(value.values)
+    if value.dtype == "bool":
+        end = end.replace(", dtype=torch.bool", "")
+    text = f"torch.tensor({items}{end})"
+    return text if len(shape) == 1 else f"{text}.reshape({', '.join(map(str, value.shape)) or '()'})"
 
 
 def _range(value: TensorValue, shape: tuple[int, ...], end: str) -> str:

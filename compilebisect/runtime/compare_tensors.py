@@ -173,13 +173,12 @@ class TensorComparer:
             figures = msgspec.structs.replace(figures, exceeding=exceeding)
             return figures, judge(figures, self._tolerance)
         figures = msgspec.structs.replace(figures, context_scale=self._scale_of_part())
-        verdict = judge(figures)
         for more in (self._with_repeat, self._with_reference, self._with_nudges):
+            verdict = judge(figures, can_measure_more=True)
             if not verdict.is_fault:
-                break
+                return figures, verdict
             figures = more(place, figures, eager, compiled)
-            verdict = judge(figures)
-        return figures, verdict
+        return figures, judge(figures)
 
     def _with_repeat(
         self, place: _Place, figures: ValueFigures, eager: torch.Tensor, compiled: torch.Tensor

@@ -200,4 +200,8 @@ def _sampled(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.numel() <= _SAMPLE:
         return tensor.reshape(-1)
     picks = torch.linspace(0, tensor.numel() - 1, _SAMPLE, dtype=torch.float64, device=tensor.device).to(torch.int64)
-    return tensor[torch.unravel_index(picks, tensor.shape)]
+    index, stride = [], tensor.numel()
+    for size in tensor.shape:  # torch.unravel_index checks each element in Python
+        stride //= size
+        index.append((picks // stride) % size)
+    return tensor[tuple(index)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 import re
 import sys
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from compilebisect.core.repro_case import (
     Value,
 )
 from compilebisect.core.repro_case import Mapping as MappingValue
+from compilebisect.runtime.graph_names import Attributes, Names, module_path_of, readable_name
 from compilebisect.runtime.module_source import CannotMakeCase, environment
 from compilebisect.runtime.source_extract import SourceExtractor
 from compilebisect.runtime.source_file import NotExtractable
@@ -36,8 +36,6 @@ from compilebisect.runtime.torch_names import NotNameable, name_of
 from compilebisect.runtime.user_files import user_file
 from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
 
-# Names that the script itself uses where the graph's names stand.
-_TAKEN = frozenset({"torch", "operator", "math", "self", "device", "model", "saved", "Repro"})
 _OWN_NAMESPACES = frozenset({"aten", "prims", "prim", "higher_order", "inductor", "_c10d_functional"})
 # Spellings of what Dynamo records that users write and Dynamo traces.
 _PUBLIC = {"torch._C._set_grad_enabled": "torch.set_grad_enabled"}
@@ -76,7 +74,7 @@ def graph_case(
         CannotMakeCase: where the graph holds what no script can write down.
     """
     file = TensorFile(tensor_file) if tensor_file else None
-    writer = _GraphWriter(ValueBuilder(device=device, file=file), _Attributes(module))
+    writer = _GraphWriter(ValueBuilder(device=device, file=file), Attributes(module))
     try:
         graph = writer.graph(gm, example_inputs)
         definitions, user_files, notes = _operator_sources(writer, import_user_code)
@@ -103,7 +101,7 @@ def graph_case(
 
 
 class _GraphWriter:
-    def __init__(self, values: ValueBuilder, attributes: _Attributes) -> None:
+    def __init__(self, values: ValueBuilder, attributes: Attributes) -> None:
         self.values = values
         self.attributes = attributes
         self.operators: set[tuple[str, str]] = set()
@@ -111,7 +109,7 @@ class _GraphWriter:
 
     def graph(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any] | None) -> Graph:
         """Describe one graph; the bodies of higher-order operators come without inputs of their own."""
-        names = _Names()
+        names = Names()
         inputs: list[GraphInput] = []
         operators: list[Operator] = []
         constants: list[tuple[str, TensorValue]] = []
@@ -159,9 +157,9 @@ class _GraphWriter:
             children=tuple(children),
         )
 
-    def _input(self, names: _Names, node: torch.fx.Node, example: Any, *, is_body: bool) -> GraphInput:
+    def _input(self, names: Names, node: torch.fx.Node, example: Any, *, is_body: bool) -> GraphInput:
         origin = "" if is_body else self.attributes.name_of(node, example)
-        name = names.new(node, origin.replace(".", "_") if origin else _readable(node.name))
+        name = names.new(node, origin.replace(".", "_") if origin else readable_name(node.name))
         if is_body:
             return GraphInput(name=name, value=Literal("None"))
         return GraphInput(name=name, value=self.values.value(example, name), origin=origin)
@@ -173,7 +171,7 @@ class _GraphWriter:
         except TypeError as error:
             raise NotRebuildable(str(error)) from error
 
-    def _operator(self, names: _Names, node: torch.fx.Node) -> Operator:
+    def _operator(self, names: Names, node: torch.fx.Node) -> Operator:
         args = tuple(self._argument(names, item) for item in node.args)
         kwargs = tuple((name, self._argument(names, item)) for name, item in node.kwargs.items())
         if node.op == "call_method":
@@ -187,7 +185,7 @@ class _GraphWriter:
             target=target,
             args=args,
             kwargs=kwargs,
-            module=_module_path(node),
+            module=module_path_of(node),
             output=_described(example, self.values.device),
         )
 
@@ -203,7 +201,7 @@ class _GraphWriter:
             return f"operator.{name.text}"
         return _PUBLIC.get(name.text) or self.values.use(name)
 
-    def _argument(self, names: _Names, item: Any) -> Value:
+    def _argument(self, names: Names, item: Any) -> Value:
         if isinstance(item, torch.fx.Node):
             return Ref(names.of(item))
         if isinstance(item, list | tuple) and not hasattr(item, "_fields"):
@@ -219,61 +217,6 @@ class _GraphWriter:
         if isinstance(item, torch.device) and names.tensor and item.type == torch.device(self.values.device).type:
             return Ref(f"{names.tensor}.device")
         return self.values.value(item, "")
-
-
-class _Names:
-    """Gives nodes readable names, each one once."""
-
-    def __init__(self) -> None:
-        self._by_node: dict[str, str] = {}
-        self._used: set[str] = set(_TAKEN)
-        #: A tensor among the inputs, whose device stands for the one that the script was asked for.
-        self.tensor = ""
-
-    def new(self, node: torch.fx.Node, wish: str) -> str:
-        """Choose the name of a node."""
-        name = wish if wish.isidentifier() and not keyword.iskeyword(wish) else node.name
-        base, count = name, 1
-        while name in self._used:
-            count += 1
-            name = f"{base}_{count}"
-        self._used.add(name)
-        self._by_node[node.name] = name
-        is_tensor = isinstance(node.meta.get("example_value"), torch.Tensor)
-        if node.op == "placeholder" and is_tensor and not self.tensor:
-            self.tensor = name
-        return name
-
-    def of(self, node: torch.fx.Node) -> str:
-        """Return the name chosen before."""
-        return self._by_node[node.name]
-
-    def named(self, node_name: str) -> str:
-        """Return the name chosen for the node that the graph calls `node_name`."""
-        return self._by_node[node_name]
-
-
-class _Attributes:
-    """Finds the parameter or buffer of a module that a graph's input is, by identity or by what Dynamo calls it."""
-
-    def __init__(self, module: torch.nn.Module | None) -> None:
-        self._by_id: dict[int, str] = {}
-        self._by_name: dict[str, str] = {}
-        if module is None:
-            return
-        for kind, found in (("buffers", module.named_buffers()), ("parameters", module.named_parameters())):
-            for name, tensor in found:
-                self._by_id[id(tensor)] = name
-                *holders, last = name.split(".")
-                parts = [f"modules_{holder}" for holder in holders] + [f"{kind}_{last}"]
-                self._by_name["_".join(parts).lower()] = name
-
-    def name_of(self, node: torch.fx.Node, example: Any) -> str:
-        """Return the attribute's path, empty where the input is none."""
-        if id(example) in self._by_id:
-            return self._by_id[id(example)]
-        spoken = re.sub(r"^l_[a-z0-9]+?_(?=modules_|buffers_|parameters_)", "", node.name.lower()).strip("_")
-        return self._by_name.get(spoken, "")
 
 
 def _symbol_sources(placeholders: Sequence[torch.fx.Node]) -> dict[str, tuple[str, int]]:
@@ -297,27 +240,12 @@ def _size_operator(name: str, source: str, dim: int) -> Operator:
     return Operator(name=name, kind="method", target="size", args=(Ref(source), Literal(str(dim))))
 
 
-def _renamed(operator: Operator, names: _Names) -> Operator:
+def _renamed(operator: Operator, names: Names) -> Operator:
     source, dim = operator.args
     assert isinstance(source, Ref)
     return Operator(
         name=operator.name, kind=operator.kind, target=operator.target, args=(Ref(names.named(source.name)), dim)
     )
-
-
-def _readable(name: str) -> str:
-    text = re.sub(r"^l_(?:self_|kwargs_|args_)?", "", name.lower())
-    text = re.sub(r"(?:^|(?<=_))(?:modules|parameters|buffers)_", "", text).strip("_")
-    return text if text and text.isidentifier() else name
-
-
-def _module_path(node: torch.fx.Node) -> str:
-    stack = node.meta.get("nn_module_stack") or {}
-    if not stack:
-        return ""
-    path = str(list(stack.values())[-1][0])
-    path = re.sub(r"^L\[['\"]\w+['\"]\]\.?", "", path)
-    return re.sub(r"(?:^|\.)_modules\[['\"](\w+)['\"]\]", r".\1", path).strip(".")
 
 
 def _described(example: Any, device: str) -> TensorValue | None:

@@ -20,6 +20,7 @@ from compilebisect.runtime.source_file import NotExtractable
 from compilebisect.runtime.tensor_source import TensorFile
 from compilebisect.runtime.user_files import is_user_module, user_file
 from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
+from compilebisect.runtime.values import tensors_in
 
 # Names that the script itself uses where the arguments are made.
 _TAKEN = frozenset({"model", "device", "saved", "torch", "new", "new_module", "cast"})
@@ -63,23 +64,20 @@ def module_case(
     """
     file = TensorFile(tensor_file) if tensor_file else None
     values = ValueBuilder(device=device, file=file)
+    values.find_shared([*(tensor for _, tensor in module.named_buffers()), *(t for _, t in tensors_in((args, kwargs)))])
     instances = InstanceBuilder(values)
     try:
         instances.build(module, "model")
         instances.set_modes(module, "model")
         count = len(values.statements)
-        call_args, call_kwargs = _arguments(values, module, method, args, kwargs)
+        call_args, call_kwargs = call_arguments(values, module, method, args, kwargs)
         if import_user_code:
             definitions, user_files = (), _user_files(values)
         else:
             definitions, user_files = _definitions(values, method), ()
     except (NotRebuildable, NotExtractable) as error:
         raise CannotMakeCase(str(error)) from error
-    if file is not None:
-        for name, tensor in module.state_dict().items():
-            if isinstance(tensor, torch.Tensor):
-                file.add(f"model.{name}", tensor)
-    is_saved = file is not None and file.write()
+    is_saved = save_state(module, file)
     settings.setdefault("environment", environment(device))
     program = Program(
         statements=tuple(values.statements[:count]),
@@ -105,21 +103,32 @@ def module_case(
     )
 
 
+def save_state(module: torch.nn.Module, file: TensorFile | None) -> bool:
+    """Write the module's parameters and buffers, and what the file holds already; returns whether there is a file."""
+    if file is None:
+        return False
+    for name, tensor in module.state_dict().items():
+        if isinstance(tensor, torch.Tensor):
+            file.add(f"model.{name}", tensor)
+    return file.write()
+
+
 def environment(device: str) -> tuple[tuple[str, str], ...]:
     """Return the versions that a bug report names: torch, Python, device."""
     name = platform.processor() or platform.machine()
     if torch.device(device).type == "cuda" and torch.cuda.is_available():
         name = torch.cuda.get_device_name(torch.device(device))
     kind = torch.device(device).type
-    found = [("torch", torch.__version__), ("python", platform.python_version()), ("device", f"{kind} ({name})")]
+    found = [("torch", str(torch.__version__)), ("python", platform.python_version()), ("device", f"{kind} ({name})")]
     if torch.version.cuda:
         found.append(("cuda", torch.version.cuda))
     return tuple(found)
 
 
-def _arguments(
+def call_arguments(
     values: ValueBuilder, module: torch.nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
+    """Turn the arguments of a call into values; those that need a name become variables named after parameters."""
     names = _positional_names(module, method, len(args))
     made_args = tuple(_argument(values, name, item) for name, item in zip(names, args, strict=True))
     return made_args, tuple((name, _argument(values, name, item)) for name, item in kwargs.items())

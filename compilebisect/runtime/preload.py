@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-import torch._dynamo  # noqa: F401
-import torch._inductor.compile_fx  # noqa: F401
+import compilebisect.runtime.service  # noqa: F401 - the handlers, and with them all of the runtime
+from compilebisect.runtime.torch_internals import import_compiler
 
-import compilebisect.runtime.service  # noqa: F401
-
+import_compiler()
 with contextlib.suppress(ImportError):
-    import triton  # noqa: F401
+    import triton  # noqa: F401 - absent from CPU builds of torch

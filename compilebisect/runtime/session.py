@@ -14,7 +14,7 @@ from torch import nn
 from compilebisect.core.call import CallContext
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.messages import CaptureOrder, Description
-from compilebisect.errors import CannotTestError, EagerFailure, UsageError
+from compilebisect.errors import BadFork, CannotTestError, EagerFailure, UsageError
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.describe import module_records
 from compilebisect.runtime.golden import CallLog, Capture, signature_of, watch_calls
@@ -60,7 +60,7 @@ class Session:
         """Build the inputs of the first variant anew."""
         settings = self.settings
         if settings.inputs is not None:
-            variants = load_inputs_function(settings.inputs, device=self.device)
+            variants = load_inputs_function(settings.inputs, device=self.device, seed=settings.seed)
             return variants[0]
         spec = parse_spec(settings.spec)
         check_signature(spec, self.model.forward)
@@ -183,6 +183,8 @@ def _device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)
     if device.type == "cuda":
+        if torch_internals.is_in_bad_fork():
+            raise BadFork("CUDA was set up before this process was forked")
         count = torch.cuda.device_count()
         if not torch.cuda.is_available() or (device.index or 0) >= count:
             raise CannotTestError(

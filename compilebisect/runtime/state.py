@@ -213,7 +213,7 @@ class _Contents:
         present, saved = self._read(), self._saved
         if isinstance(self._container, set):  # its members have no places of their own
             members = sorted(repr(item) if is_atomic(item) else type(item).__qualname__ for item in present.values())
-            return [] if present.keys() == saved.keys() else [(self._path, REMOVED, tuple(members))]
+            return [] if present.keys() == saved.keys() else [(self._path, REMOVED, "{" + ", ".join(members) + "}")]
         found = [
             (self._where(key), saved.get(key, REMOVED), item)
             for key, item in present.items()

@@ -75,6 +75,7 @@ class TensorCloner:
                 self._sharers[key] = self._sharers.get(key, 0) + 1
         self._storages: dict[tuple[str, int], tuple[torch.Tensor, int]] = {}
         self._clones: dict[int, torch.Tensor] = {}
+        self._originals: list[torch.Tensor] = []  # keeps the ids of the clones valid
 
     def clone(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy one tensor, as a leaf that requires grad if the original does.
@@ -84,6 +85,7 @@ class TensorCloner:
         if nn.parameter.is_lazy(tensor):
             return tensor
         if id(tensor) not in self._clones:
+            self._originals.append(tensor)
             # a copy of an inference tensor must be one too, since autograd treats them differently
             with torch.inference_mode(_is_inference(tensor)), torch.no_grad():
                 self._clones[id(tensor)] = self._clone_new(tensor)
@@ -109,6 +111,7 @@ class TensorCloner:
         base = tensor._base
         if self._sharers.get(key, 0) > 1 and base is not None and base.dtype == tensor.dtype and is_plain(base):
             if id(base) not in self._clones:
+                self._originals.append(base)
                 self._clones[id(base)] = self._rebuild(base.detach(), key)
             offset = self._storages[key][1] // tensor.element_size() if key in self._storages else 0
             new_base = self._clones[id(base)]

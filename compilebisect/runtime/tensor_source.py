@@ -12,6 +12,8 @@ from compilebisect.runtime.torch_internals import size_hint
 
 # Largest number of elements whose values are looked at to choose a likeness; beyond it a prefix is.
 _SCAN_LIMIT = 1 << 22
+# Tensors of up to that many integers are written out.
+_WRITTEN_OUT = 16
 _PLAIN_TYPES = ("Tensor", "Parameter", "Buffer")
 
 
@@ -73,8 +75,18 @@ def tensor_value(
     if file is not None and not is_fake:
         file.add(key, tensor)
         return TensorValue(fill=Fill.SAVED, key=key, **common)  # type: ignore[arg-type]  # fields of mixed types
+    if not is_fake and _is_short(tensor):
+        written = tuple(int(item) for item in tensor.detach().reshape(-1).tolist())
+        return TensorValue(fill=Fill.VALUES, values=written, **common)  # type: ignore[arg-type]  # see above
     fill, low, high = _default_fill(tensor.dtype) if is_fake or tensor.is_meta else _likeness(tensor)
     return TensorValue(fill=fill, low=low, high=high, **common)  # type: ignore[arg-type]  # fields of mixed types
+
+
+def _is_short(tensor: torch.Tensor) -> bool:
+    # Lengths, sizes and the like: few integers whose values say what the rest means.
+    if tensor.is_meta or tensor.is_floating_point() or tensor.is_complex():
+        return False
+    return 1 < tensor.numel() <= _WRITTEN_OUT and _likeness(tensor)[0] in (Fill.RANDINT, Fill.BOOL)
 
 
 def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:

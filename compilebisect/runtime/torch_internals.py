@@ -169,6 +169,18 @@ def is_device_failure(error: BaseException) -> bool:
     return False
 
 
+def import_compiler() -> None:
+    """Import what the first compile would import: Inductor alone takes seconds."""
+    import torch._inductor.compile_fx
+    import torch._inductor.codegen.cpp
+    import torch._inductor.codegen.triton  # noqa: F401
+
+
+def is_in_bad_fork() -> bool:
+    """Return whether this process was forked after CUDA was set up, so that CUDA cannot be used here."""
+    return bool(torch.cuda._is_in_bad_fork())
+
+
 def set_config(name: str, value: Any) -> None:
     """Set one torch config, named as `torch._inductor.config.epilogue_fusion`.
 

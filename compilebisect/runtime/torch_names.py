@@ -64,7 +64,8 @@ def name_of(value: Any) -> Name:
         return Name(public)
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualname, str) or "<" in qualname:
-        raise NotNameable(f"{value!r} has no importable name")
+        what = qualname if isinstance(qualname, str) else f"an object of class {type(value).__qualname__}"
+        raise NotNameable(f"{what} has no importable name")
     holder: Any = sys.modules.get(module)
     for part in qualname.split("."):
         holder = getattr(holder, part, None)

@@ -10,7 +10,7 @@ import math
 import pathlib
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -48,7 +48,17 @@ class ValueBuilder:
         self._made: dict[int, str] = {}
         self._alive: list[Any] = []
         self._open: set[int] = set()
+        self._shared: set[int] = set()
         self._storages: dict[int, str] = {}
+
+    def find_shared(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Note which of these share memory, so that they do so in the program as well."""
+        holders: dict[int, set[int]] = {}
+        for tensor in tensors:
+            storage = _storage_of(tensor)
+            if storage and not isinstance(tensor, torch.nn.Parameter):
+                holders.setdefault(storage, set()).add(id(tensor))
+        self._shared = {storage for storage, found in holders.items() if len(found) > 1}
 
     def path_of(self, value: Any) -> str | None:
         """Return the expression under which `value` was made before, if it was."""
@@ -116,20 +126,22 @@ class ValueBuilder:
         raise NotRebuildable(f"objects of {type(value).__module__}.{type(value).__qualname__} cannot be rebuilt")
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> Value:
+        storage = _storage_of(tensor)
         try:
-            storage = tensor.untyped_storage().data_ptr()
-        except RuntimeError:  # fake and other tensors without storage
-            storage = 0
-        base = self._storages.get(storage) if storage else None
-        if base is not None and not isinstance(tensor, torch.nn.Parameter):
-            return ViewValue(base, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
-        try:
-            result = tensor_value(tensor, path, device=self.device, file=self.file)
+            if storage in self._shared:
+                return self._view(tensor, storage)
+            return tensor_value(tensor, path, device=self.device, file=self.file)
         except TypeError as error:
             raise NotRebuildable(str(error)) from error
-        if storage and tensor.storage_offset() == 0 and result.stride is None:
-            self._storages[storage] = path
-        return result
+
+    def _view(self, tensor: torch.Tensor, storage: int) -> ViewValue:
+        base = self._storages.get(storage)
+        if base is None:
+            base = self._storages[storage] = f"memory_{len(self._storages) + 1}"
+            count = tensor.untyped_storage().nbytes() // tensor.element_size()
+            whole = tensor.detach().as_strided((count,), (1,), 0)
+            self.statements.append(Statement(base, tensor_value(whole, base, device=self.device, file=self.file)))
+        return ViewValue(base, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
     def _constant(self, value: Any, path: str) -> Value | None:
         if isinstance(value, _TORCH_CONSTANTS):
@@ -237,3 +249,10 @@ def _number_text(value: float | complex) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value)
+
+
+def _storage_of(tensor: torch.Tensor) -> int:
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # fake, nested and other tensors without memory of their own
+        return 0

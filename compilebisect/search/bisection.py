@@ -20,11 +20,14 @@ from compilebisect.search.process_end import observation_from_death, observation
 from compilebisect.progress import ProgressListener
 from compilebisect.settings import Settings
 from compilebisect.workers.call_outcome import Died, Failed, Outcome, Replied, TimedOut
-from compilebisect.workers.supervisor import Supervisor, Worker
+from compilebisect.workers.remote_worker import Worker
+from compilebisect.workers.supervisor import Supervisor
 
 _SERVICE = "compilebisect.runtime.service"
 # Loading and one eager run of a large model may take long, and end with an error of their own if they do not work.
 _LOAD_TIMEOUT_S = 1800.0
+# Workers that went down through no fault of what they were asked, before the run is given up.
+_MAX_LOSSES = 5
 
 
 class Bisection:
@@ -48,6 +51,7 @@ class Bisection:
         self._idle: list[Worker] = []
         self._busy: dict[Worker, Probe] = {}
         self._golden: Worker | None = None
+        self._losses = 0
 
     def open(self) -> None:
         """Load the model, run it once in eager mode and lay out the walk.
@@ -89,7 +93,7 @@ class Bisection:
                     self._take(worker, outcome)
         finally:
             for worker in self._busy:
-                worker.kill()
+                worker.stop()
             self._busy.clear()
 
     def loaded_worker(self, phase: str = "") -> Worker:
@@ -103,7 +107,7 @@ class Bisection:
         worker = self.supervisor.start_worker(fresh_interpreter=self._needs_fresh_interpreter)
         answer = self.ask(worker, "load", self._settings_bytes, _LOAD_TIMEOUT_S, "loading the model", checked=False)
         if answer.error is not None and answer.error.name == "BadFork" and not self._needs_fresh_interpreter:
-            worker.kill()
+            worker.stop()
             self._needs_fresh_interpreter = True
             return self.loaded_worker()
         _raise_error(answer)
@@ -177,14 +181,25 @@ class Bisection:
         if reason:
             self.walk.record(probe, Observation(skipped=reason))
             return
+        self._send(probe)
+
+    def _send(self, probe: Probe) -> None:
         worker = self.loaded_worker() if probe.is_cold else self.idle_worker()
-        label = f"{probe.path or record.class_name} [{rung}, {probe.purpose}]"
+        label = f"{probe.path or '(root)'} [{probe.rung.value if probe.rung else self.settings.backend}, {probe.purpose}]"
         payload = msgspec.msgpack.encode(self.order_for(probe))
         worker.send(f"{_SERVICE}:run_probe", payload, timeout_s=self.settings.timeout_s, label=label)
         self._busy[worker] = probe
 
     def _take(self, worker: Worker, outcome: Outcome) -> None:
         probe = self._busy.pop(worker)
+        if isinstance(outcome, (Died, TimedOut)) and outcome.is_blameless:
+            self._losses += 1
+            if self._losses > _MAX_LOSSES:
+                raise CannotTestError(
+                    "worker processes keep dying before they get to work", detail=outcome.stack or outcome.output
+                )
+            self._send(probe)
+            return
         observation = self._observation(outcome)
         self.worker_peak_bytes = max(self.worker_peak_bytes, observation.peak_bytes)
         self.give_back(worker)

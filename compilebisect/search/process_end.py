@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import linecache
 
-from compilebisect.core.outcome import Fault, Frame, Kind, Observation, Stage
+import msgspec
+
+from compilebisect.core.outcome import Fault, Kind, Observation, Stage
 from compilebisect.core.stack_dump import frames_from_faulthandler, stage_from_stack
 from compilebisect.source_files import is_user_file
 from compilebisect.workers.call_outcome import Died, TimedOut
@@ -17,8 +19,6 @@ _EAGER_PHASE = "comparing"
 def observation_from_death(outcome: Died) -> Observation:
     """Turn the death of a worker into an observation."""
     how = outcome.signal or (f"exit status {outcome.exit_code}" if outcome.exit_code is not None else "unknown")
-    if outcome.with_server:
-        return Observation(skipped=f"the process died for reasons of its own: {how}", completed=False)
     if outcome.phase == _EAGER_PHASE:
         return Observation(skipped=f"the process died in eager mode, alone on its golden inputs: {how}")
     message = f"the process died with {how}"
@@ -37,9 +37,9 @@ def observation_from_timeout(outcome: TimedOut, timeout_s: float) -> Observation
 def _fatal(kind: Kind, type_name: str, message: str, outcome: Died | TimedOut) -> Observation:
     dump = frames_from_faulthandler(outcome.stack)
     frames = tuple(
-        Frame(file=file, line=line, function=function, code=linecache.getline(file, line).strip())
-        for file, line, function in reversed(dump)
-        if is_user_file(file)
+        msgspec.structs.replace(frame, code=linecache.getline(frame.file, frame.line).strip())
+        for frame in reversed(dump)
+        if is_user_file(frame.file)
     )
     stage = stage_from_stack(dump) or _STAGE_OF_PHASE.get(outcome.phase)
     fault = Fault(

@@ -60,7 +60,7 @@ class Stateful(nn.Module):
         self.seen.append(x * 2)
         self.table["b"] = self.table["b"] + 1
         self.table["c"] = 3
-        del self.table["a"]
+        self.table.pop("a", None)
         self.names.add("y")
         self.recent.append(3)
         self.cache.keys.append(x)
@@ -120,7 +120,7 @@ def test_changes_name_each_entry_and_its_present_value():
     assert changes["table['a']"] is REMOVED
     assert changes["table['b']"].tolist() == [1, 1]
     assert changes["table['c']"] == 3
-    assert changes["names"] == ("'x'", "'y'")
+    assert changes["names"] == "{'x', 'y'}"
     assert changes["cache.keys[0]"].tolist() == [1, 1]
     assert changes["cache.length"] == 1
     assert changes["slotted.count"] == 1

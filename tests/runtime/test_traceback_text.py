@@ -37,7 +37,7 @@ def test_frames_of_torch_are_left_out(tmp_path: Path) -> None:
     assert 'users_file.py", line 3, in f' in shown
     assert "torch.nn.Linear(2, 2)(torch.ones(3))" in shown
     assert "torch/nn/modules" not in shown
-    assert "RuntimeError: mat" in shown.splitlines()[-1]
+    assert shown.splitlines()[-1].startswith("RuntimeError: ")
 
 
 def test_causes_are_kept_and_trimmed_alike(tmp_path: Path) -> None:
@@ -56,7 +56,9 @@ def test_exception_without_user_frames_stands_alone() -> None:
     while error.__traceback__ is not None and "torch" not in error.__traceback__.tb_frame.f_code.co_filename:
         error.__traceback__ = error.__traceback__.tb_next
     assert error.__traceback__ is not None, "frames of torch are left"
-    assert user_traceback(error).startswith("RuntimeError: mat")
+    shown = user_traceback(error)
+    assert shown.startswith("RuntimeError: ")
+    assert "Traceback" not in shown
 
 
 def test_exception_line_is_one_line() -> None:

@@ -1,0 +1,163 @@
+"""Measure what compilebisect costs, as ratios within one run, and print a table.
+
+    python benchmarks/run.py                      # everything, on the CPU
+    python benchmarks/run.py --device cuda        # on the GPU
+    python benchmarks/run.py start-up whole       # some of the measures
+
+Every measure runs in processes of its own with cache folders of its own, so nothing that happened before helps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+MODEL = HERE / "transformer.py"
+SPEC = {"ids": {"shape": [2, 64], "dtype": "int64", "high": 1000}}
+# A model whose weights (about 0.6 GB) outweigh torch itself, so that copies of it show.
+WIDE = {"blocks": 12, "dim": 1024, "heads": 16, "vocabulary": 8000}
+START_UP_REPEATS = 5
+
+
+class Row(NamedTuple):
+    """One line of the table; `value` has to be at most `reach` where there is one."""
+
+    measure: str
+    value: float
+    reach: float | None
+    unit: str
+    detail: str
+
+
+class Bench:
+    """Runs commands in a folder of its own, on one device."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self.folder = folder
+        self.device = device
+        self.spec = folder / "shapes.json"
+        self.spec.write_text(json.dumps(SPEC), encoding="utf-8")
+
+    def environment(self, cache: str) -> dict[str, str]:
+        """Return an environment whose caches lie in the subfolder `cache`."""
+        place = self.folder / cache
+        return {
+            **os.environ,
+            "PYTHONPATH": str(HERE.parent),
+            "COMPILEBISECT_CACHE_DIR": str(place / "tool"),
+            "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"),
+            "TRITON_CACHE_DIR": str(place / "triton"),
+        }
+
+    def python(self, *words: str, cache: str, status: int = 0) -> tuple[float, str]:
+        """Run Python with some arguments; returns the seconds and what it printed.
+
+        Raises:
+            RuntimeError: it ended with another status.
+        """
+        started = time.perf_counter()
+        ended = subprocess.run(
+            [sys.executable, *words], env=self.environment(cache), cwd=HERE, capture_output=True, text=True
+        )
+        seconds = time.perf_counter() - started
+        if ended.returncode != status:
+            raise RuntimeError(f"{' '.join(words)} exited with {ended.returncode}:\n{ended.stdout}\n{ended.stderr}")
+        return seconds, ended.stdout
+
+    def bisect(self, init: dict[str, int], *, cache: str) -> tuple[float, dict[str, Any]]:
+        """Run compilebisect on the transformer; returns the seconds and the report."""
+        out = self.folder / "out"
+        words = ["-m", "compilebisect", f"{MODEL}:Transformer", "--input-spec", str(self.spec)]
+        options = ["--init", json.dumps(init), "--device", self.device, "--out", str(out), "-q"]
+        seconds, _ = self.python(*words, *options, cache=cache)
+        return seconds, json.loads((out / "report.json").read_text(encoding="utf-8"))
+
+
+def start_up(bench: Bench) -> Iterator[Row]:
+    """`--help` and `show`, and that neither imports torch."""
+    report = HERE.parent / "tests" / "render" / "golden" / "large.json.json"
+    for name, words in (("--help", ["--help"]), ("show", ["show", str(report)])):
+        best = min(bench.python("-m", "compilebisect", *words, cache="start")[0] for _ in range(START_UP_REPEATS))
+        program = (
+            "import sys; from compilebisect.cli.main import run_command_line; "
+            f"run_command_line({words!r}); print(); print('torch' in sys.modules)"
+        )
+        _, said = bench.python("-c", program, cache="start")
+        has_torch = said.splitlines()[-1] == "True"
+        detail = f"best of {START_UP_REPEATS}; torch is {'' if has_torch else 'not '}imported"
+        yield Row(f"{name}", best, 0.4, "s", detail)
+
+
+def whole(bench: Bench) -> Iterator[Row]:
+    """A whole run on 12 equal blocks against one cold compile of the whole model."""
+    program = f"from transformer import whole_compile; print(whole_compile(12, {bench.device!r}))"
+    plain, said = bench.python("-c", program, cache="plain")
+    cold, report = bench.bisect({"blocks": 12}, cache="whole")
+    warm, _ = bench.bisect({"blocks": 12}, cache="whole")
+    base = (
+        f"torch.compile of the whole model: {plain:.1f} s as a process, {float(said.split()[-1]):.1f} s of them compile"
+    )
+    compiles = report["timing"]["compiles"]
+    yield Row("whole run, fresh cache", cold / plain, 2.5, "x", f"{cold:.1f} s, {compiles} compiles; {base}")
+    yield Row("whole run, warm cache", warm / plain, None, "x", f"{warm:.1f} s")
+
+
+def depth(bench: Bench) -> Iterator[Row]:
+    """What a run on 24 blocks costs beside the compile of the root, against 6 blocks."""
+    rest = {}
+    for blocks in (6, 24):
+        seconds, report = bench.bisect({"blocks": blocks}, cache=f"depth{blocks}")
+        root = next(module for module in report["modules"] if module["path"] == "")
+        rest[blocks] = seconds - root["compile_s"]
+    detail = f"{rest[6]:.1f} s and {rest[24]:.1f} s"
+    yield Row("24 blocks against 6, without the root's compile", rest[24] / rest[6], 1.3, "x", detail)
+
+
+def memory(bench: Bench) -> Iterator[Row]:
+    """The highest peak of a worker against the peak of the process that ran the model in eager mode."""
+    _, report = bench.bisect(WIDE, cache="memory")
+    timing = report["timing"]
+    eager, worker = timing["eager_peak_bytes"], timing["worker_peak_bytes"]
+    detail = f"resident memory: {worker / 2**20:.0f} MiB and {eager / 2**20:.0f} MiB"
+    yield Row("peak memory of a worker against an eager run", worker / eager, 2.0, "x", detail)
+
+
+MEASURES: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "start-up": start_up,
+    "whole": whole,
+    "depth": depth,
+    "memory": memory,
+}
+
+
+def main() -> int:
+    """Run the chosen measures; exits 1 where one is out of reach."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"of {', '.join(MEASURES)}; all by default")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    options = parser.parse_args()
+    if unknown := set(options.measures) - MEASURES.keys():
+        parser.error(f"unknown measure {', '.join(sorted(unknown))} (choose from {', '.join(MEASURES)})")
+    is_within_reach = True
+    print("| measure | value | reach | detail |\n| --- | --- | --- | --- |", flush=True)
+    with tempfile.TemporaryDirectory(prefix="compilebisect-bench-") as folder:
+        bench = Bench(Path(folder), options.device)
+        for name in options.measures or MEASURES:
+            for row in MEASURES[name](bench):
+                reach = "" if row.reach is None else f"at most {row.reach:g} {row.unit}"
+                print(f"| {row.measure} | {row.value:.2f} {row.unit} | {reach} | {row.detail} |", flush=True)
+                is_within_reach &= row.reach is None or row.value <= row.reach
+    return 0 if is_within_reach else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

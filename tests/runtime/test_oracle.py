@@ -1,0 +1,179 @@
+"""The oracle against modules that are right, and against faults planted into what "compiled" code returns."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from compilebisect.core.call import CallContext
+from compilebisect.core.tolerance import FLOORS
+from compilebisect.runtime.oracle import Oracle
+
+EVAL = CallContext()
+
+
+class Zoo(nn.Module):
+    """Operators whose compiled code rounds in another way than eager, in one graph to save time."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
+        self.norm = nn.LayerNorm(32)
+        self.qkv = nn.Linear(32, 96)
+        self.conv = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        attended = (q @ k.transpose(-1, -2) / 32**0.5).softmax(-1) @ v
+        return {
+            "mlp": self.drop(self.mlp(x)),
+            "norm": self.norm(x),
+            "attention": attended,
+            "conv": self.conv(x.unsqueeze(1)),
+            "sum": x.cumsum(1),
+            "erf": torch.erf(x),
+            "best": (x * 1.1).softmax(-1).argmax(-1),
+            "views": (x[:, :2], x.view(-1), x.transpose(0, 1), x.sum(-1, keepdim=True).expand_as(x)),
+        }
+
+
+class WritesThroughDropout(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.linspace(-0.5, 0.5, 4))
+
+    def forward(self, x):
+        y = F.dropout(x, 0.1, self.training)
+        y += self.bias
+        return y
+
+
+def compiled(module):
+    torch.compiler.reset()
+    return torch.compile(module, options={"fallback_random": True})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_healthy_module_is_not_blamed_in_inference(dtype):
+    torch.manual_seed(0)
+    module = Zoo().eval().to(dtype)
+    oracle = Oracle(module, (torch.randn(8, 16, 32, dtype=dtype),), {}, EVAL)
+    comparison = oracle.check(compiled(module))
+    assert [difference.text for difference in comparison.differences] == []
+
+
+@pytest.mark.slow
+def test_a_healthy_module_is_not_blamed_in_training():
+    torch.manual_seed(0)
+    module = Zoo()
+    inputs = (torch.randn(8, 16, 32, requires_grad=True),)
+    oracle = Oracle(module, inputs, {}, CallContext("grad", (), True), train={})
+    comparison = oracle.check(compiled(module))
+    assert [difference.text for difference in comparison.differences] == []
+    assert module.conv[1].num_batches_tracked.item() == 0, "the state must be put back"
+
+
+def test_a_lost_write_to_an_input_is_a_mutation_though_the_output_is_right():
+    module = WritesThroughDropout().eval()
+    oracle = Oracle(module, (torch.randn(2, 4),), {}, EVAL)
+    comparison = oracle.check(lambda x: x + module.bias)
+    assert [(difference.type, difference.path) for difference in comparison.differences] == [
+        ("mutation", "inputs.args[0]")
+    ]
+
+
+def scale(value, size):
+    return value * (1 + size)
+
+
+def one_element(value, size):
+    value = value.clone()
+    index = int(value.abs().argmax())
+    value.view(-1)[index] *= 1 + size
+    return value
+
+
+def truncate(value, size):
+    return value.to(torch.bfloat16).to(value.dtype)
+
+
+MODULES = {
+    "linear": (nn.Linear(32, 32), torch.randn(64, 32)),
+    "mlp": (nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)), torch.randn(64, 32)),
+    "norm": (nn.LayerNorm(32), torch.randn(64, 32)),
+    "softmax": (nn.Softmax(-1), torch.randn(64, 32)),
+    "sigmoid": (nn.Sigmoid(), torch.randn(64, 32)),
+}
+
+
+@pytest.mark.parametrize("times", [1000.0, 30.0, 4.0])
+@pytest.mark.parametrize("plant", [scale, one_element])
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_planted_faults_are_found_down_to_four_times_the_floor(name, plant, times):
+    module, x = MODULES[name]
+    size = times * FLOORS["float32"].largest * FLOORS["float32"].eps
+    comparison = Oracle(module.eval(), (x,), {}, EVAL).check(lambda x: plant(module(x), size))
+    assert [difference.type for difference in comparison.differences] == ["values"]
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_results_truncated_to_a_lower_dtype_are_found(name):
+    module, x = MODULES[name]
+    comparison = Oracle(module.eval(), (x,), {}, EVAL).check(lambda x: truncate(module(x), 0))
+    assert [difference.type for difference in comparison.differences] == ["values"]
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_wrong_gradient_is_found_where_the_output_is_right(name):
+    module, x = MODULES[name]
+    x = x.clone().requires_grad_()
+    oracle = Oracle(module.train(), (x,), {}, CallContext("grad", (), True), train={})
+
+    def wrong_backward(x):
+        output = module(x)
+        return output.detach() + (output - output.detach()) * 1.001
+
+    found = {difference.path for difference in oracle.check(wrong_backward).differences}
+    assert "grad.inputs.args[0]" in found
+    assert "output" not in found
+
+
+def test_ill_conditioned_maths_is_not_blamed():
+    class Chaotic(nn.Module):
+        def forward(self, x):
+            return torch.sin(x * 1e6)
+
+    comparison = Oracle(Chaotic().eval(), (torch.rand(1000) + 1,), {}, EVAL).check(lambda x: torch.sin(x * 1e3 * 1e3))
+    assert comparison.is_equal
+
+
+def test_rounding_in_a_mean_whose_terms_cancel_is_not_blamed():
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 40000)
+
+    class Mean(nn.Module):
+        def forward(self, x):
+            return x.mean(-1)
+
+    def in_sequence(x):
+        return torch.stack([x[..., i::400].cumsum(-1)[..., -1] for i in range(400)], -1).cumsum(-1)[..., -1] / 40000
+
+    comparison = Oracle(Mean().eval(), (x,), {}, EVAL).check(in_sequence)
+    assert [difference.text for difference in comparison.differences] == []
+
+
+def test_a_module_that_cannot_run_in_float64_is_judged_by_its_dtype_and_the_reason_is_told():
+    class OnlyFloat32(nn.Module):
+        def forward(self, x):
+            if x.dtype is not torch.float32:
+                raise RuntimeError("no kernel for float64")
+            return x.exp()
+
+    x = torch.randn(1000)
+    oracle = Oracle(OnlyFloat32().eval(), (x,), {}, EVAL)
+    comparison = oracle.check(lambda x: x.exp() * 1.001)
+    assert [difference.type for difference in comparison.differences] == ["values"]
+    assert any("no kernel for float64" in note for note in comparison.notes)
+    assert "tolerance of float32" in comparison.differences[0].text
