@@ -176,7 +176,7 @@ class ReproCase(msgspec.Struct, frozen=True, kw_only=True):
 
     Either `graph` or `program` is set. `imports` are import statements that the values and definitions may need;
     the script takes those that it uses. `tensor_file` is where the tensors with `Fill.SAVED` lie, in safetensors'
-    format. `state_saved` says that it also holds the model's state, as keys `model.<name>`.
+    format. `state_saved` says that it also holds the model's state, as keys `state.<name>`.
     `train` says that the backward pass runs too. `tolerance` is (rtol, atol), None the default of the dtype.
     """
 

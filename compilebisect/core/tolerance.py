@@ -62,6 +62,10 @@ REPEATED_LARGEST, REPEATED_RMS = 4.0, 3.0
 NUDGED_AT_MOST = 32.0
 #: A reference this much farther from eager than the nudged run is, and this far at all, computed something else.
 STRANGE_TIMES, STRANGE_AT_ALL = 256.0, 1e-3
+#: The same for a run with random numbers of which most results are off, so that they were other ones.
+OTHER_DRAWS_TIMES = 8.0
+#: A result this much smaller than its siblings may be a true zero, of which only rounding is left.
+TINY_AMONG_SIBLINGS = 1e-3
 #: One ulp on the inputs that grows to this many in the output marks ill-conditioned maths.
 ILL_CONDITIONED_ULPS = {True: 1024.0, False: 16.0}
 
@@ -88,7 +92,8 @@ class ValueFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     `difference` is compiled against eager; `compiled` and `eager` are against float64; `repeated` is eager against
     eager, `nudged` eager on inputs one ulp away. `noise_dtype` is the coarsest dtype that takes part. `context_scale`
-    is the largest scale among results of the same kind, such as all gradients.
+    is the largest scale among results of the same kind, such as all gradients. `has_other_draws` says that the float64
+    run drew other random numbers.
     """
 
     dtype: str
@@ -103,7 +108,7 @@ class ValueFigures(msgspec.Struct, frozen=True, kw_only=True):
     eager: ErrorFigures | None = None
     repeated: ErrorFigures | None = None
     nudged: ErrorFigures | None = None
-    draws_random: bool = False
+    has_other_draws: bool = False
     exceeding: int = 0
     worst_index: tuple[int, ...] = ()
     worst_eager: float = 0.0
@@ -158,6 +163,10 @@ def judge(
         return by_noise
     if not usable and not can_measure_more:
         alone = ErrorFigures(floor.alone_largest * floor.eps, floor.alone_rms * floor.eps)
+        # a gradient that is zero in exact maths, such as that of a bias in front of batch norm, is nothing but rounding
+        is_tiny = figures.scale <= TINY_AMONG_SIBLINGS * figures.context_scale
+        if is_tiny and figures.max_abs_error <= alone.largest * figures.context_scale:
+            return Verdict(Outcome.OK, "rounding at the scale of its siblings, no float64 reference", _numbers(figures))
         if _within(figures.difference, alone):
             return Verdict(Outcome.OK, f"tolerance of {floor_name(figures)}, no float64 reference", _numbers(figures))
         return Verdict(Outcome.DIVERGENCE, f"tolerance of {floor_name(figures)}", _numbers(figures))
@@ -175,12 +184,12 @@ def reference_is_usable(figures: ValueFigures) -> bool:
     floor = floor_for(figures.dtype, figures.noise_dtype)
     nudged = figures.nudged.rms if figures.nudged is not None else 0.0
     plausible = STRANGE_TIMES * max(nudged, floor.eps)
-    if figures.draws_random:
-        plausible = 8.0 * max(nudged, floor.eps)
-    if figures.eager.rms <= max(plausible, STRANGE_AT_ALL if not figures.draws_random else 0.0):
+    if figures.has_other_draws:
+        return figures.eager.rms <= OTHER_DRAWS_TIMES * max(nudged, floor.eps)
+    if figures.eager.rms <= max(plausible, STRANGE_AT_ALL):
         return True
     # noise as large as the value, around a true zero, is what rounding gives and no sign of another computation
-    return not figures.draws_random and figures.scale <= floor.largest * floor.eps * figures.context_scale
+    return figures.scale <= floor.alone_largest * floor.eps * figures.context_scale
 
 
 def floor_name(figures: ValueFigures) -> str:

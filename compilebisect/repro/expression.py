@@ -148,7 +148,8 @@ def _filled(value: TensorValue, shape: tuple[int, ...]) -> tuple[str, bool]:
     if value.fill is Fill.FULL:
         if value.dtype != "bool" and value.low in (0, 1):
             return f"torch.{'ones' if value.low else 'zeros'}({size}{end})", True
-        return f"torch.full({dims}, {value.low!r}{end})", True
+        constant = bool(value.low) if value.dtype == "bool" else value.low
+        return f"torch.full({dims}, {constant!r}{end})", True
     is_small_float = value.dtype.startswith("float8")
     if is_small_float:
         end = f", device={device}"

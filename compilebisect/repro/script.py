@@ -170,7 +170,7 @@ def _program_parts(case: ReproCase) -> tuple[list[str], list[str], str, str]:
     return build, definitions, args, kwargs
 
 
-_LOAD = '    model.load_state_dict({key[6:]: value for key, value in saved.items() if key.startswith("model.")})'
+_LOAD = '    model.load_state_dict({key[6:]: value for key, value in saved.items() if key.startswith("state.")})'
 
 
 def _graph_parts(graph: Graph, definitions: list[str]) -> tuple[list[str], list[str], str, str]:

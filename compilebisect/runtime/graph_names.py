@@ -35,6 +35,14 @@ class Names:
             self.tensor = name
         return name
 
+    def alias(self, node: torch.fx.Node, other: torch.fx.Node) -> None:
+        """Let `node` go by the name of `other`."""
+        self._by_node[node.name] = self._by_node[other.name]
+
+    def has(self, node: torch.fx.Node) -> bool:
+        """Return whether the node has a name already."""
+        return node.name in self._by_node
+
     def of(self, node: torch.fx.Node) -> str:
         """Return the name chosen before."""
         return self._by_node[node.name]

@@ -39,6 +39,7 @@ from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
 _OWN_NAMESPACES = frozenset({"aten", "prims", "prim", "higher_order", "inductor", "_c10d_functional"})
 # Spellings of what Dynamo records that users write and Dynamo traces.
 _PUBLIC = {"torch._C._set_grad_enabled": "torch.set_grad_enabled"}
+_CHECKPOINT = "torch.ops.higher_order.tag_activation_checkpoint"
 # Operators whose arguments live in tables of the process that captured them.
 _UNWRITABLE = ("triton_kernel_wrapper", "call_torchbind", "executorch_call")
 
@@ -125,6 +126,12 @@ class _GraphWriter:
                 operators.append(_size_operator(names.new(node, node.name), source, dim))
                 continue
             inputs.append(self._input(names, node, example, is_body=example_inputs is None))
+            number = _wrapped_number(node, example)
+            if number is not None:
+                # With dynamic shapes Dynamo hands numbers over as tensors and reads them at once; users pass numbers.
+                inputs[-1] = GraphInput(name=inputs[-1].name, value=Literal(repr(number)), origin=inputs[-1].origin)
+                for user in node.users:
+                    names.alias(user, node)
         # Sizes are read from tensors, which may be named after the sizes were met.
         operators = [_renamed(operator, names) for operator in operators]
         output: Value = Literal("None")
@@ -143,9 +150,9 @@ class _GraphWriter:
                 else:
                     raise NotRebuildable(f"the graph reads an attribute of class {type(target).__name__}")
                 operators.append(Operator(name=names.new(node, node.name), kind="attribute", target=name))
-            elif node.op in ("call_function", "call_method"):
+            elif node.op in ("call_function", "call_method") and not names.has(node):
                 operators.append(self._operator(names, node))
-            elif node.op != "placeholder":
+            elif node.op == "call_module":
                 raise NotRebuildable(f"the graph calls a module: {node.target}")
         if isinstance(output, Items) and len(output.items) == 1 and example_inputs is not None:
             output = output.items[0]
@@ -178,6 +185,11 @@ class _GraphWriter:
             kind, target = "method", str(node.target)
         else:
             kind, target = "function", self._function(node.target)
+        if target == _CHECKPOINT:
+            # The operator itself asks its body for what only Dynamo puts there.
+            self.values.imports.add("import torch.utils.checkpoint")
+            target = "torch.utils.checkpoint.checkpoint"
+            kwargs = tuple(item for item in kwargs if item[0] in ("use_reentrant", "preserve_rng_state"))
         example = node.meta.get("example_value")
         return Operator(
             name=names.new(node, node.name),
@@ -234,6 +246,13 @@ def _symbol_sources(placeholders: Sequence[torch.fx.Node]) -> dict[str, tuple[st
                 if str(size) in wanted:
                     found.setdefault(str(size), (node.name, dim))
     return found
+
+
+def _wrapped_number(node: torch.fx.Node, example: Any) -> float | None:
+    if type(example) is not torch.Tensor or example.ndim or example.dtype is not torch.float64:
+        return None
+    is_read_at_once = bool(node.users) and all(user.target == "item" for user in node.users)
+    return float(example) if is_read_at_once else None
 
 
 def _size_operator(name: str, source: str, dim: int) -> Operator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -96,11 +97,14 @@ class InstanceBuilder:
                 continue
             self._set(f"{path}.{name}", item)
         for name, parameter in module._parameters.items():
-            self._set(f"{path}.{name}", parameter, register=f"{path}.register_parameter")
+            with self.values.seeded():
+                self._set(f"{path}.{name}", parameter, register=f"{path}.register_parameter")
         for name, buffer in module._buffers.items():
-            extra = (("persistent", Literal("False")),) if name in module._non_persistent_buffers_set else ()
+            is_saved = name not in module._non_persistent_buffers_set
+            extra = () if is_saved else (("persistent", Literal("False")),)
             try:
-                value = self.values.value(buffer, f"{path}.{name}")
+                with self.values.seeded() if is_saved else nullcontext():
+                    value = self.values.value(buffer, f"{path}.{name}")
             except NotRebuildable as error:
                 self.values.notes.append(f"{path}.{name} was left out: {error}")
                 continue
@@ -234,9 +238,16 @@ def _arguments_read_back(module: torch.nn.Module) -> dict[str, Any] | None:
             arguments[name] = getattr(module, name)
         elif parameter.default is inspect.Parameter.empty:
             return None
-        if name in arguments and _equal(arguments[name], parameter.default):
+        if name in arguments and _is_default(arguments[name], parameter.default):
             del arguments[name]
     return arguments
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    # Convolutions keep one number as one for each dimension.
+    if isinstance(value, tuple) and value and type(default) is int:
+        return all(_equal(item, default) for item in value)
+    return _equal(value, default)
 
 
 def _parameters(cls: type) -> list[tuple[str, inspect.Parameter]]:

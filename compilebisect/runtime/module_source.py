@@ -109,7 +109,7 @@ def save_state(module: torch.nn.Module, file: TensorFile | None) -> bool:
         return False
     for name, tensor in module.state_dict().items():
         if isinstance(tensor, torch.Tensor):
-            file.add(f"model.{name}", tensor)
+            file.add(f"state.{name}", tensor)
     return file.write()
 
 

@@ -192,6 +192,7 @@ def _device(name: str) -> torch.device:
                 where="--device",
                 fix="Use --device cpu, or run `compilebisect doctor`.",
             )
+        device = torch.device("cuda", device.index or 0)
         torch.cuda.set_device(device)
     return device
 

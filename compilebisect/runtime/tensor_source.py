@@ -123,7 +123,7 @@ def _likeness(tensor: torch.Tensor) -> tuple[Fill, float | int, float | int]:
         values = tensor.detach().reshape(-1)[:_SCAN_LIMIT].cpu()
         if tensor.dtype is torch.bool:
             first = bool(values[0])
-            return (Fill.FULL, first, 0) if bool((values == first).all()) else (Fill.BOOL, 0, 1)
+            return (Fill.FULL, int(first), 0) if bool((values == first).all()) else (Fill.BOOL, 0, 1)
         if not tensor.dtype.is_floating_point:
             return _integer_likeness(values.to(torch.int64))
         return _float_likeness(values.double())

@@ -171,9 +171,6 @@ def is_device_failure(error: BaseException) -> bool:
 
 def import_compiler() -> None:
     """Import what the first compile would import: Inductor alone takes seconds."""
-    import torch._inductor.compile_fx
-    import torch._inductor.codegen.cpp
-    import torch._inductor.codegen.triton  # noqa: F401
 
 
 def is_in_bad_fork() -> bool:
@@ -238,7 +235,7 @@ def operator_name(value: object) -> str | None:
     if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return f"torch.ops.{value}"
     if isinstance(value, torch._ops.HigherOrderOperator):
-        return f"torch.ops.higher_order.{value.name()}"
+        return f"torch.ops.higher_order.{value.name()}"  # type: ignore[no-untyped-call]  # torch has no types here
     return None
 
 

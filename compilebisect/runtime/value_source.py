@@ -10,7 +10,8 @@ import math
 import pathlib
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +26,14 @@ _PLAIN = (bool, int, str, bytes, type(None), type(Ellipsis))
 
 class NotRebuildable(Exception):
     """A value that no expression can make again."""
+
+
+class _OccursTwice(Exception):
+    """An object occurs a second time in a value that is not complete, so that no path leads to it yet."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
 
 
 class ValueBuilder:
@@ -48,8 +57,19 @@ class ValueBuilder:
         self._made: dict[int, str] = {}
         self._alive: list[Any] = []
         self._open: set[int] = set()
+        self._pending: list[set[int]] = []
+        self._variables = 0
         self._shared: set[int] = set()
         self._storages: dict[int, str] = {}
+
+    @contextmanager
+    def seeded(self) -> Iterator[None]:
+        """Give tensors seeded numbers for a while, also where a file is there: what is in the state is loaded later."""
+        file, self.file = self.file, None
+        try:
+            yield
+        finally:
+            self.file = file
 
     def find_shared(self, tensors: Sequence[torch.Tensor]) -> None:
         """Note which of these share memory, so that they do so in the program as well."""
@@ -91,15 +111,43 @@ class ValueBuilder:
     def value(self, value: Any, path: str) -> Value:
         """Return the value of an object that the program will be able to reach as `path`.
 
+        An object that occurs twice in it becomes a variable of its own first.
+
         Raises:
             NotRebuildable: where no expression makes it again.
         """
+        while True:
+            before, count = dict(self._made), len(self.statements)
+            pending: set[int] = set()
+            self._pending.append(pending)
+            try:
+                return self._inner(value, path)
+            except _OccursTwice as found:
+                if id(found.value) not in pending:
+                    raise
+                self._made = before
+                del self.statements[count:]
+                self._pending.pop()
+                self._make_variable(found.value)
+                self._pending.append(set())
+            finally:
+                self._pending.pop()
+
+    def _make_variable(self, value: Any) -> None:
+        self._variables += 1
+        name = f"shared_{self._variables}"
+        self.statements.append(Statement(name, self.value(value, name)))
+        self.remember(value, name)
+
+    def _inner(self, value: Any, path: str) -> Value:
         if type(value) in _PLAIN:
             return Literal(repr(value))
         if type(value) in (float, complex):
             return Literal(_number_text(value))
         made = self.path_of(value)
         if made is not None:
+            if any(id(value) in pending for pending in self._pending):
+                raise _OccursTwice(value)
             return Ref(made)
         if id(value) in self._open:
             raise NotRebuildable(f"{type(value).__name__} contains itself")
@@ -110,6 +158,7 @@ class ValueBuilder:
             self._open.discard(id(value))
         if not isinstance(result, Literal | Ref):
             self.remember(value, path)
+            self._pending[-1].add(id(value))
         return result
 
     def _compound(self, value: Any, path: str) -> Value:
@@ -176,30 +225,30 @@ class ValueBuilder:
         if kind is torch.Size:
             return Call("torch.Size", (Literal(repr(tuple(value))),))
         if kind in (list, tuple):
-            items = tuple(self.value(item, f"{path}[{index}]") for index, item in enumerate(value))
+            items = tuple(self._inner(item, f"{path}[{index}]") for index, item in enumerate(value))
             return Items(kind.__name__, items)
         if kind in (set, frozenset):
-            return Items(kind.__name__, tuple(self.value(item, "") for item in sorted(value, key=repr)))
+            return Items(kind.__name__, tuple(self._inner(item, "") for item in sorted(value, key=repr)))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            fields = tuple((name, self.value(getattr(value, name), f"{path}.{name}")) for name in value._fields)
+            fields = tuple((name, self._inner(getattr(value, name), f"{path}.{name}")) for name in value._fields)
             return Call(self.named(kind), kwargs=fields)
         if kind is slice:
-            return Call("slice", tuple(self.value(part, "") for part in (value.start, value.stop, value.step)))
+            return Call("slice", tuple(self._inner(part, "") for part in (value.start, value.stop, value.step)))
         if kind is range:
             return Literal(repr(value))
         if kind is collections.deque:
             self.imports.add("import collections")
-            held = Items("list", tuple(self.value(item, f"{path}[{i}]") for i, item in enumerate(value)))
+            held = Items("list", tuple(self._inner(item, f"{path}[{i}]") for i, item in enumerate(value)))
             return Call("collections.deque", (held,), (("maxlen", Literal(repr(value.maxlen))),))
         if kind is functools.partial:
             self.imports.add("import functools")
-            args = (self.value(value.func, ""), *(self.value(item, "") for item in value.args))
-            return Call("functools.partial", args, tuple((k, self.value(v, "")) for k, v in value.keywords.items()))
+            args = (self._inner(value.func, ""), *(self._inner(item, "") for item in value.args))
+            return Call("functools.partial", args, tuple((k, self._inner(v, "")) for k, v in value.keywords.items()))
         if kind is dict:
             return self._dict(value, path)
         if kind in (collections.OrderedDict, collections.defaultdict):
             self.imports.add("import collections")
-            first = (self.value(value.default_factory, ""),) if kind is collections.defaultdict else ()
+            first = (self._inner(value.default_factory, ""),) if kind is collections.defaultdict else ()
             return Call(f"collections.{kind.__name__}", (*first, self._dict(value, path)))
         if kind is types.SimpleNamespace:
             self.imports.add("import types")
@@ -208,7 +257,7 @@ class ValueBuilder:
 
     def _dict(self, value: dict[Any, Any], path: str) -> Mapping:
         return Mapping(
-            tuple((self.value(key, ""), self.value(item, f"{path}[{key!r}]")) for key, item in value.items())
+            tuple((self._inner(key, ""), self._inner(item, f"{path}[{key!r}]")) for key, item in value.items())
         )
 
     def _object(self, value: Any, path: str) -> Value | None:
@@ -222,7 +271,7 @@ class ValueBuilder:
         return Call("new", (Literal(self.named(cls)),), self._attributes(vars(value), path))
 
     def _attributes(self, attributes: dict[str, Any], path: str) -> tuple[tuple[str, Value], ...]:
-        return tuple((name, self.value(item, f"{path}.{name}")) for name, item in attributes.items())
+        return tuple((name, self._inner(item, f"{path}.{name}")) for name, item in attributes.items())
 
 
 def _is_plain_object(cls: type) -> bool:

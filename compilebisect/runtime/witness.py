@@ -96,6 +96,8 @@ def _leaves(record: RunRecord | None) -> dict[str, Any]:
     return {node.path: node.value for nodes in record.parts().values() for node in nodes if node.keys is None}
 
 
-def same_shape(left: Any, right: torch.Tensor) -> bool:
-    """Say whether `left` is a tensor that can be compared with `right` element by element."""
-    return isinstance(left, torch.Tensor) and left.shape == right.shape and left.device == right.device
+def same_shape(left: Any, right: Any) -> bool:
+    """Say whether two values are tensors that can be compared element by element."""
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+        return False
+    return left.shape == right.shape and left.device == right.device

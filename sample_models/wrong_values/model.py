@@ -1,30 +1,32 @@
-"""A mixer for images whose activation has a fast kernel and, for compilers, a rule that gives other values."""
+"""A mixer for images whose activation has a kernel and, for graphs, a rule that gives other values."""
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
-library = torch.library.Library("mixer_ops", "DEF")
-library.define("quick_gelu(Tensor x) -> Tensor")
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
 
-def quick_gelu(x):
+@torch.library.custom_op("mixer_ops::quick_gelu", mutates_args=())
+def quick_gelu(x: torch.Tensor) -> torch.Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-def gelu_rule(x):
-    """What the operator stands for in a compiled graph; the factor of quick_gelu is missing."""
-    return x * torch.sigmoid(x)
+@quick_gelu.register_fake
+def _(x):
+    return torch.empty_like(x)
 
 
-library.impl("quick_gelu", quick_gelu, "CPU")
-library.impl("quick_gelu", quick_gelu, "CUDA")
-library.impl("quick_gelu", gelu_rule, "CompositeImplicitAutograd")
+@quick_gelu.register_torch_dispatch(ProxyTorchDispatchMode)
+def _(mode, operator, types, args, kwargs):
+    """What the operator becomes in a graph; the factor of quick_gelu is missing."""
+    (x,) = args
+    with mode:
+        return x * torch.sigmoid(x)
 
 
 class QuickGelu(nn.Module):
     def forward(self, x):
-        return torch.ops.mixer_ops.quick_gelu(x)
+        return quick_gelu(x)
 
 
 class TokenMix(nn.Module):

@@ -15,6 +15,7 @@ EPS = FLOORS["float32"].eps
 
 
 def figures(difference, **more):
+    more.setdefault("max_abs_error", difference[0])
     given = {"dtype": "float32", "noise_dtype": "float32", "count": 1000, "scale": 1.0, "context_scale": 1.0} | more
     return ValueFigures(difference=ErrorFigures(*difference), **given)
 
@@ -59,7 +60,7 @@ def test_a_reference_equal_to_eager_says_nothing_and_the_tolerance_of_the_dtype_
 
 def test_a_reference_that_drew_other_random_numbers_does_not_excuse_a_wrong_result():
     strange = {"compiled": ErrorFigures(1.0, 0.5), "eager": ErrorFigures(1.0, 0.5)}
-    assert judge(figures((0.5, 0.1), nudged=ErrorFigures(4 * EPS, EPS), draws_random=True, **strange)).is_fault
+    assert judge(figures((0.5, 0.1), nudged=ErrorFigures(4 * EPS, EPS), has_other_draws=True, **strange)).is_fault
     assert judge(figures((0.5, 0.1), nudged=ErrorFigures(4 * EPS, EPS), **strange)).is_fault
 
 
@@ -86,6 +87,8 @@ def test_a_gradient_that_is_zero_in_exact_maths_may_be_any_small_noise():
     assert not judge(figures((3.0, 2.5), scale=1e-9, context_scale=1.0, **noise)).is_fault
     assert not judge(figures((1.0, 1.0), scale=0.0, context_scale=1.0, max_abs_error=1e-8)).is_fault
     assert judge(figures((1.0, 1.0), scale=0.0, context_scale=1.0, max_abs_error=1e-3)).is_fault
+    assert not judge(figures((1.0, 1.0), scale=1e-5, context_scale=10.0, max_abs_error=5e-5)).is_fault
+    assert judge(figures((1.0, 1.0), scale=1.0, context_scale=10.0, max_abs_error=5e-5)).is_fault
 
 
 def test_the_users_tolerance_overrides_everything():

@@ -26,13 +26,19 @@ def made(case: ReproCase) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], s
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(case), type=ReproCase)
     assert again == case
     text = script_text(case, script_dir=Path())
-    names: dict[str, Any] = {"__name__": "script", "__file__": "script.py"}
+    return (*loaded(text, "script.py").make("cpu"), text)
+
+
+def loaded(text: str, file: str) -> ModuleType:
+    """Run a script's definitions, as `python -i` would, without its main part."""
+    module = sys.modules["script"] = ModuleType("script")
+    module.__file__ = file
     hook = sys.excepthook
     try:
-        exec(compile(text, "script.py", "exec"), names)
+        exec(compile(text, file, "exec"), vars(module))
     finally:
         sys.excepthook = hook
-    return (*names["make"]("cpu"), text)
+    return module
 
 
 class Holder(nn.Module):
@@ -72,13 +78,7 @@ def test_saved_state_gives_the_same_results(faulty: ModuleType, tmp_path: Path) 
     file = tmp_path / "script.safetensors"
     case = module_case(module, (x,), {"mask": torch.tensor([True, False])}, FAULT, tensor_file=file)
     text = script_text(case, script_dir=tmp_path, saved_name=file.name)
-    names: dict[str, Any] = {"__name__": "script", "__file__": str(tmp_path / "script.py")}
-    hook = sys.excepthook
-    try:
-        exec(compile(text, "script.py", "exec"), names)
-    finally:
-        sys.excepthook = hook
-    model, args, kwargs = names["make"]("cpu")
+    model, args, kwargs = loaded(text, str(tmp_path / "script.py")).make("cpu")
     assert torch.equal(args[0], x) and args[0].stride() == x.stride()
     assert kwargs["mask"].tolist() == [True, False]
     assert model.layers[0].weight is model.layers[1].weight
@@ -128,6 +128,7 @@ def test_arguments_keep_containers_dtypes_and_shared_objects() -> None:
     args = ({"a": pair, 2: (pair, None)}, slice(1, None), torch.float16, {"x", "y"}, range(3), torch.Size([1, 2]))
     _, again, _, _ = made(module_case(nn.Identity(), args, {}, FAULT))
     assert again[0]["a"][0] == 1.5 and again[0]["a"][1] != again[0]["a"][1]
+    assert again[0]["a"] is again[0][2][0]
     assert again[1:] == args[1:]
 
 

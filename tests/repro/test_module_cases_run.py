@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from compilebisect.core.call import CallContext
-from compilebisect.core.outcome import Fault, Frame, Kind, Stage
+from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.repro.prove import prove
@@ -88,7 +88,7 @@ def test_operator_without_fake_kernel_takes_its_definition_along(
     proved([case], tmp_path, script_env)
 
 
-def test_operator_with_wrong_fake_kernel_diverges(
+def test_operator_with_wrong_fake_kernel_fails_when_it_runs(
     faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]
 ) -> None:
     fault = Fault(kind=Kind.ERROR, type="AssertionError", message="expected size 3==2", stage=Stage.RUNTIME)
@@ -127,14 +127,13 @@ def test_hang_while_compiling_ends_at_the_scripts_deadline(
 def test_saved_tensors_are_used_where_random_ones_do_not_show_the_fault(
     faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]
 ) -> None:
-    # The text of the branch is there with either, yet only one kind of tensor proves that both are tried.
-    fault = fault_at(faulty.Branch, "if x.sum()", type=BRANCH)
-    module, args = faulty.Branch().eval(), (torch.arange(6.0).reshape(2, 3).t(),)
-    wrong = Fault(kind=Kind.GRAPH_BREAK, type="no such type", frames=(Frame("faulty.py", 1, "f", "x"),))
-    first = module_case(module, args, {}, wrong)
-    saved = module_case(module, args, {}, fault, tensor_file=tmp_path / "work" / "t.safetensors")
-    repro, runs = proved([first, saved], tmp_path, script_env)
-    assert [result.proof for _, result in runs] == [Proof.OTHER_FAILURE, Proof.SHOWN]
+    fault = Fault(kind=Kind.DIVERGENCE, type="values", message="differs", stage=Stage.DYNAMO)
+    module, args = faulty.WrongAtOneValue().eval(), (torch.tensor([[0.5, -1.0, 12345.0], [0.1, 0.2, 0.3]]).t(),)
+    seeded = module_case(module, args, {}, fault, backend="eager")
+    file = tmp_path / "work" / "t.safetensors"
+    saved = module_case(module, args, {}, fault, backend="eager", tensor_file=file)
+    repro, runs = proved([seeded, saved], tmp_path, script_env)
+    assert [result.proof for _, result in runs] == [Proof.GONE, Proof.SHOWN]
     assert (tmp_path / "repro_F1.safetensors").exists()
     assert "load_file" in (tmp_path / repro.path).read_text()
 

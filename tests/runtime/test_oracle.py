@@ -10,6 +10,12 @@ from compilebisect.core.tolerance import FLOORS
 from compilebisect.runtime.oracle import Oracle
 
 EVAL = CallContext()
+# torch 2.13 warns about its own use of torch.jit when Inductor is first imported
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+    # Dynamo looks at `.grad` of all inputs, also of those that are no leaves, as inside a model
+    pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),
+]
 
 
 class Zoo(nn.Module):

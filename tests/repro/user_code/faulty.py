@@ -128,12 +128,9 @@ class LostMutation(nn.Module):
         return y * 2
 
 
-class ShownBySavedValuesAlone(nn.Module):
+class WrongAtOneValue(nn.Module):
     def forward(self, x):
-        if x.sum() > 1e6:
-            time.sleep(0)
-            print("too large")
-        return x + 1
+        return torch.where(x == 12345.0, x + 1, x) if torch.compiler.is_compiling() else x
 
 
 # The kernels of these operators are found by their registrations alone: nothing above names them.
