@@ -99,7 +99,7 @@ def _bisect(
             eager_peak_bytes=description.peak_bytes,
             worker_peak_bytes=bisection.worker_peak_bytes,
         ),
-        notes=tuple([*description.notes, *bisection.notes]),
+        notes=(*description.notes, *bisection.notes),
     )
     (out / "report.json").write_bytes(report_json(report))
     return report

@@ -29,12 +29,17 @@ class ProgressListener(Protocol):
 class SilentProgress:
     """Listener that ignores everything."""
 
-    def phase_started(self, text: str) -> None: ...
+    def phase_started(self, text: str) -> None:
+        """Ignore it."""
 
-    def probe_started(self, path: str, class_name: str, rung: str, done: int, total: int) -> None: ...
+    def probe_started(self, path: str, class_name: str, rung: str, done: int, total: int) -> None:
+        """Ignore it."""
 
-    def probe_finished(self, path: str, status: str, done: int, total: int) -> None: ...
+    def probe_finished(self, path: str, status: str, done: int, total: int) -> None:
+        """Ignore it."""
 
-    def finding_made(self, finding: Finding) -> None: ...
+    def finding_made(self, finding: Finding) -> None:
+        """Ignore it."""
 
-    def warned(self, text: str) -> None: ...
+    def warned(self, text: str) -> None:
+        """Ignore it."""

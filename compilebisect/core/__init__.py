@@ -1,0 +1,1 @@
+"""Pure logic: no torch, no I/O, no clock, no printing."""

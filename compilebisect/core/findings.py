@@ -76,11 +76,16 @@ class Verdicts:
             also_in=tuple(paths[1:]),
             stage=fault.stage,
             summary=summary_of(fault, self.tree[module].class_name),
-            location=self.location(fault.location),
+            location=self.location(fault.location or self._place_of(module)),
             fingerprint=fingerprint(fault, self.tree[module].class_name),
             evidence=evidence,
             hint=fault.hint,
         )
+
+    def _place_of(self, module: str) -> Frame | None:
+        """Return where a module's code begins, or where it is called from if it has none of the user's."""
+        record = self.tree[module]
+        return record.definition or next((call.call_site for call in record.calls), None)
 
     def location(self, frame: Frame | None) -> Location | None:
         """Return a frame as the report shows it."""
@@ -116,6 +121,8 @@ class Verdicts:
         notes = list(result.notes)
         if result.skipped:
             notes.append(result.skipped)
+        if unit is None and record.other_methods:
+            notes.append(f"never called itself; its {', '.join(record.other_methods)} ran as part of another module")
         if record.dropped_signatures:
             notes.append(f"{record.dropped_signatures} further kinds of call were not checked")
         return ModuleEntry(

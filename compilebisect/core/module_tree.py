@@ -49,7 +49,9 @@ class ModuleRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `class_id` is `module:qualname` of its class. `config` sums up everything besides its children and calls that
     decides what it compiles to (see `runtime.describe`). `children` are the paths of its direct submodules in order;
-    a module that sits at several places is named by its first path, and `aliases` holds the others.
+    a module that sits at several places is named by its first path, and `aliases` holds the others. `definition` is
+    the line that defines its `forward`, None for torch's own classes. `other_methods` names methods besides `forward`
+    that ran.
     """
 
     path: str
@@ -62,6 +64,7 @@ class ModuleRecord(msgspec.Struct, frozen=True, kw_only=True):
     dropped_signatures: int = 0
     other_methods: tuple[str, ...] = ()
     methods: tuple[CodeSpan, ...] = ()
+    definition: Frame | None = None
     is_traceable: bool = True
 
     @property

@@ -233,9 +233,7 @@ class Walk:
                 if same is None:
                     unclear.add(fault_key(fault))
             culprits = [
-                path
-                for path, keys in unfenced.items()
-                if (path in hiding and observation.faults) or keys & unclear
+                path for path, keys in unfenced.items() if (path in hiding and observation.faults) or keys & unclear
             ]
             if not culprits:
                 break
@@ -289,9 +287,7 @@ class Walk:
         except StopIteration as stop:
             return tuple(stop.value)
 
-    def _climb(
-        self, unit: Unit, fault: Fault, fenced: tuple[str, ...]
-    ) -> Generator[Probe, Observation, Stage | None]:
+    def _climb(self, unit: Unit, fault: Fault, fenced: tuple[str, ...]) -> Generator[Probe, Observation, Stage | None]:
         """Climb the ladder of backends up to the first rung that shows the fault."""
         if fault.kind is Kind.TIMEOUT:
             return None

@@ -66,6 +66,7 @@ def run_function(case: ReproCase) -> str:
     lines = [
         "def run(model, args, kwargs, compiled):",
         f'    """Call the model once, compiled or as it is{result}."""',
+        *(["    known = {name: set(vars(part)) for name, part in model.named_modules()}"] if is_divergence else []),
         f"    function = {compile_text(case, _callee(case))} if compiled else {_callee(case)}",
         f"    torch.manual_seed({case.seed})",
     ]
@@ -87,7 +88,11 @@ def run_function(case: ReproCase) -> str:
 
 def _result_lines(case: ReproCase) -> list[str]:
     lines = [
-        "    state = {name: vars(part) for name, part in model.named_modules()}",
+        "    # torch.compile leaves private notes of its own on a module; they are not what the model changed.",
+        "    state = {",
+        '        name: {key: item for key, item in vars(part).items() if key in known.get(name, ()) or key[0] != "_"}',
+        "        for name, part in model.named_modules()",
+        "    }",
         '    result = {"output": output, "inputs": {"args": args, "kwargs": kwargs}, "state": state}',
     ]
     if case.train:

@@ -1,0 +1,1 @@
+"""Effects of torch; runs inside worker processes."""

@@ -339,9 +339,24 @@ def _strides_matter(eager: torch.Tensor, compiled: torch.Tensor) -> bool:
     """Say whether eager is dense and compiled lays its elements out another way.
 
     Dimensions of size 1 and empty tensors have strides without meaning; a view with gaps may come back dense.
+    On a GPU Inductor pads rows, so that kernels find them aligned; seen with torch 2.11 for an `nn.Linear` with three
+    outputs, whose result has strides (4, 1).
     """
     if eager.numel() == 0:
         return False
     ours = [stride for size, stride in zip(eager.shape, eager.stride(), strict=True) if size > 1]
     theirs = [stride for size, stride in zip(compiled.shape, compiled.stride(), strict=True) if size > 1]
+    if compiled.is_cuda and is_padded(ours, theirs):
+        return False
     return ours != theirs and is_dense(eager)
+
+
+def is_padded(dense: list[int], other: list[int]) -> bool:
+    """Say whether `other` strides keep the order of `dense` ones and only leave gaps between rows."""
+    order = sorted(range(len(dense)), key=lambda dim: dense[dim])
+    steps = [other[dim] for dim in order]
+    return (
+        steps == sorted(steps)
+        and steps[:1] == [dense[dim] for dim in order][:1]
+        and all(theirs >= ours for ours, theirs in zip(dense, other, strict=True))
+    )

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import linecache
+import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -14,6 +17,7 @@ import torch
 from torch import nn
 
 from compilebisect.core.module_tree import CodeSpan, GoldenCall, ModuleRecord
+from compilebisect.core.outcome import Frame
 from compilebisect.source_files import is_user_file
 
 # More signatures of one module than this are not probed: each costs a compile. What is left out is said.
@@ -28,11 +32,15 @@ _HOOKS = (
 
 
 def module_records(
-    model: nn.Module, calls: dict[str, list[GoldenCall]], dropped: dict[str, int], other_methods: dict[str, set[str]]
+    model: nn.Module,
+    calls: dict[str, list[GoldenCall]],
+    dropped: dict[str, int],
+    other_methods: dict[str, set[str]] | None = None,
 ) -> list[ModuleRecord]:
     """Describe every module of a model, parents before children, each once.
 
-    `calls` has the golden calls by path, `dropped` how many signatures are not among them.
+    `calls` has the golden calls by path, `dropped` how many signatures are not among them, `other_methods` the names of
+    methods besides `forward` that ran.
     """
     paths = first_paths(model)
     aliases: dict[str, list[str]] = {}
@@ -52,8 +60,9 @@ def module_records(
                 aliases=tuple(aliases.get(path, ())),
                 calls=tuple(calls.get(path, ())),
                 dropped_signatures=dropped.get(path, 0),
-                other_methods=tuple(sorted(other_methods.get(path, ()))),
+                other_methods=tuple(sorted((other_methods or {}).get(path, ()))),
                 methods=tuple(_method_spans(type(module))),
+                definition=_definition(type(module)),
                 is_traceable=not isinstance(module, torch.jit.ScriptModule),
             )
         )
@@ -100,7 +109,7 @@ def _token(value: Any, depth: int) -> str:
 
 
 def _tensor_token(tensor: torch.Tensor) -> str:
-    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+    if nn.parameter.is_lazy(tensor):
         return "uninitialised"
     stride = tuple(tensor.stride()) if tensor.layout is torch.strided and not tensor.is_nested else ()
     shape = "nested" if tensor.is_nested else tuple(tensor.shape)
@@ -118,6 +127,21 @@ def _method_spans(cls: type) -> Iterable[CodeSpan]:
                 if code not in seen and is_user_file(code.co_filename):
                     seen.add(code)
                     yield CodeSpan(code.co_filename, code.co_firstlineno, _last_line(code), name, name == "forward")
+
+
+def _definition(cls: type) -> Frame | None:
+    functions = _functions_of(cls.forward)  # type: ignore[attr-defined]
+    if not functions:
+        return None
+    code = functions[-1].__code__  # the user's own function, below its decorators
+    if not is_user_file(code.co_filename):
+        return None
+    # The first line of a decorated function is that of its decorator.
+    for line in range(code.co_firstlineno, _last_line(code) + 1):
+        text = linecache.getline(code.co_filename, line).strip()
+        if text.startswith(("def ", "async def ")):
+            return Frame(code.co_filename, line, code.co_name, text)
+    return None
 
 
 def _functions_of(attribute: Any) -> list[types.FunctionType]:
@@ -142,17 +166,29 @@ def _last_line(code: types.CodeType) -> int:
     return max([code.co_firstlineno, *lines, *nested])
 
 
-def called_methods(model: nn.Module) -> dict[types.CodeType, str]:
-    """Map the code of each method besides `forward` that user classes of the model define to its name."""
-    codes: dict[types.CodeType, str] = {}
+@contextmanager
+def watch_methods(model: nn.Module) -> Iterator[dict[str, set[str]]]:
+    """Note by path which methods of the model's classes run besides `forward`: a module may never be called itself."""
+    names: dict[types.CodeType, str] = {}
     for module in model.modules():
         for base in type(module).__mro__:
             if base is nn.Module or base is object or base.__module__.split(".")[0] == "torch":
                 continue
             for name, attribute in vars(base).items():
-                if name != "forward" and not name.startswith("__"):
-                    codes.update({function.__code__: name for function in _functions_of(attribute)})
-    return codes
+                if name != "forward" and not name.startswith("_"):
+                    names.update({function.__code__: name for function in _functions_of(attribute)})
+    paths = first_paths(model)
+    seen: dict[str, set[str]] = {}
 
+    def profile(frame: types.FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code in names and frame.f_code.co_argcount:
+            owner = frame.f_locals.get(frame.f_code.co_varnames[0])
+            if id(owner) in paths:
+                seen.setdefault(paths[id(owner)], set()).add(names[frame.f_code])
 
-CallListener = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any]], None]
+    previous = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(previous)

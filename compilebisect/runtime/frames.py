@@ -8,10 +8,14 @@ import linecache
 import sys
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 from compilebisect.core.outcome import Frame
 from compilebisect.runtime.torch_internals import without_resume_prefix
 from compilebisect.source_files import is_user_file
+
+
+_OWN_FOLDER = str(Path(__file__).resolve().parents[1]) + "/"
 
 
 def frames_of(stack: Iterable[traceback.FrameSummary]) -> tuple[Frame, ...]:
@@ -22,6 +26,9 @@ def frames_of(stack: Iterable[traceback.FrameSummary]) -> tuple[Frame, ...]:
     """
     frames: list[Frame] = []
     for summary in stack:
+        if summary.filename.startswith(_OWN_FOLDER):
+            frames.clear()  # whoever called this tool has nothing to do with what it runs
+            continue
         if not is_user_file(summary.filename):
             continue
         function = without_resume_prefix(summary.name)

@@ -25,6 +25,8 @@ from compilebisect.runtime.values import flatten
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 # Numbers are part of a signature up to this many signatures; a counter would make each call one of its own.
 _LONGEST_TEXT = 120
+# What pickling a user's object may raise.
+_UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RuntimeError, NotImplementedError, ValueError)
 
 
 @contextmanager
@@ -139,10 +141,6 @@ class CallLog:
         )
 
 
-class CaptureFailure(Exception):
-    """The arguments of a call cannot be kept."""
-
-
 class Capture:
     """Writes the arguments of chosen calls, and what changed on the module since it was loaded, to files."""
 
@@ -163,7 +161,14 @@ class Capture:
         state = _changed_attributes(module, self._fresh[path])
         try:
             torch.save({"args": args, "kwargs": kwargs}, file)
-        except (pickle.PicklingError, TypeError, AttributeError, RuntimeError, NotImplementedError, ValueError) as error:
+        except (
+            pickle.PicklingError,
+            TypeError,
+            AttributeError,
+            RuntimeError,
+            NotImplementedError,
+            ValueError,
+        ) as error:
             file.unlink(missing_ok=True)
             self.failures[path] = f"its arguments cannot be kept: {type(error).__name__}: {error}"
             return
@@ -172,7 +177,7 @@ class Capture:
             try:
                 pickle.dumps(value)
                 kept[name] = value
-            except (pickle.PicklingError, TypeError, AttributeError, RuntimeError, NotImplementedError, ValueError):
+            except _UNPICKLABLE:
                 continue
         if kept:
             torch.save(kept, file.with_suffix(".state"))
@@ -204,11 +209,7 @@ def apply_golden_state(module: nn.Module, folder: Path, path: str, index: int) -
 
 
 def _attribute_marks(module: nn.Module) -> dict[tuple[str, str], Any]:
-    return {
-        (path, name): _mark(value)
-        for path, owner in module.named_modules()
-        for name, value in _attributes(owner)
-    }
+    return {(path, name): _mark(value) for path, owner in module.named_modules() for name, value in _attributes(owner)}
 
 
 def _changed_attributes(module: nn.Module, fresh: dict[tuple[str, str], Any]) -> dict[tuple[str, str], Any]:

@@ -29,7 +29,7 @@ from compilebisect.runtime.golden import apply_golden_state, load_golden
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.state import StateSnapshot
-from compilebisect.runtime.torch_internals import BreakEvent, CompileWatcher
+from compilebisect.runtime.torch_internals import FRAME_SKIPPED, BreakEvent, CompileWatcher
 
 _STAGE_OF_ORIGIN = {
     "dynamo": Stage.DYNAMO,
@@ -50,9 +50,7 @@ class Compiled(msgspec.Struct, frozen=True):
     compile_s: float
 
 
-def probe(
-    model: nn.Module, order: ProbeOrder, *, on_phase: Callable[[str], None]
-) -> tuple[Observation, bool]:
+def probe(model: nn.Module, order: ProbeOrder, *, on_phase: Callable[[str], None]) -> tuple[Observation, bool]:
     """Carry out a probe and return what it saw, and whether the process can go on with others after it.
 
     The model is left as it was before.
@@ -177,7 +175,7 @@ def fences(model: nn.Module, paths: tuple[str, ...]) -> Iterator[None]:
     fenced = [model.get_submodule(path) for path in paths]
     saved = [module.__dict__.get("forward") for module in fenced]
     for module in fenced:
-        module.forward = torch.compiler.disable(_named_fence(module.forward))
+        module.forward = torch.compiler.disable(_named_fence(module.forward))  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
@@ -218,7 +216,10 @@ class _Findings:
         self.operators += watcher.operators
         self.frames_compiled += watcher.frames_compiled
         self.compile_s += compiled.compile_s
-        for event in causes(watcher.breaks):
+        if not (watcher.frames_compiled or watcher.frames_skipped or watcher.breaks or compiled.error):
+            self.skipped = "torch.compile left it alone: no frame of it was compiled"
+        # The same break is met again in each enclosing frame; the worst that it does is what counts.
+        for event in sorted(causes(watcher.breaks), key=lambda event: event.effect != FRAME_SKIPPED):
             self.add(fault_from_break(event, call), call)
 
     def take_error(self, compiled: Compiled, call: GoldenCall) -> None:
@@ -256,11 +257,11 @@ def causes(events: list[BreakEvent]) -> list[BreakEvent]:
     which fail on the iterator that they are handed. These vanish with the first cause.
     """
     own = [event for event in events if FENCE_NAME not in event.message and not _is_at_fence(event)]
-    skipped_frames = {event.compiled_frame for event in events if event.effect == "frame skipped"}
+    skipped_frames = {event.compiled_frame for event in events if event.effect == FRAME_SKIPPED}
     found: list[BreakEvent] = []
     for event in own:
         is_comprehension = event.compiled_frame.startswith("<") and len(skipped_frames) > 1
-        if is_comprehension and event.outer_type == event.type and event.effect == "frame skipped":
+        if is_comprehension and event.outer_type == event.type and event.effect == FRAME_SKIPPED:
             continue
         found.append(event)
     return found
@@ -358,4 +359,3 @@ def faults_from_comparison(comparison: Comparison) -> list[Fault]:
             },
         )
     ]
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def _cases(
     order: ReproOrder,
     common: dict[str, Any],
 ) -> Iterator[ReproCase]:
-    makers = []
+    makers: list[tuple[str, Callable[..., ReproCase], tuple[Any, ...]]] = []
     if order.level != "import" and _lies_behind_capture(order.fault):
         for number, (gm, inputs) in enumerate(_graphs(module, args, kwargs, call, order)):
             makers.append((f"graph{number}", graph_case, (gm, inputs, order.fault)))

@@ -16,7 +16,7 @@ from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.messages import CaptureOrder, Description
 from compilebisect.errors import BadFork, CannotTestError, EagerFailure, UsageError
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.describe import module_records
+from compilebisect.runtime.describe import module_records, watch_methods
 from compilebisect.runtime.golden import CallLog, Capture, signature_of, watch_calls
 from compilebisect.runtime.inputs import build_inputs, check_signature, load_inputs_function
 from compilebisect.runtime.rerun import GENERATED, run_once
@@ -51,7 +51,8 @@ class Session:
             self.model.to(getattr(torch, settings.dtype))
         self.model.to(self.device)
         self.model.train(settings.train)
-        if any(isinstance(tensor, nn.parameter.UninitializedTensorMixin) for tensor in self._tensors()):
+        torch_internals.forbid_tf32()  # after the user's code, which may have allowed it
+        if any(nn.parameter.is_lazy(tensor) for tensor in self._tensors()):
             args, kwargs = self.inputs()
             with torch.no_grad():
                 self.model(*args, **kwargs)
@@ -90,7 +91,7 @@ class Session:
             del last[:-64]
 
         snapshot = StateSnapshot(self.model)
-        with watch_calls(self.model, note) as failed_in:
+        with watch_methods(self.model) as methods, watch_calls(self.model, note) as failed_in:
             try:
                 run_once(
                     self.model,
@@ -101,7 +102,7 @@ class Session:
                     snapshot=snapshot,
                     train=GENERATED if self.settings.train else None,
                 )
-            except Exception as error:  # noqa: BLE001 - whatever the user's model raises ends the run with its traceback
+            except Exception as error:
                 raise self._eager_failure(error, failed_in, last) from error
         seconds = time.perf_counter() - started
         snapshot.restore()
@@ -109,7 +110,7 @@ class Session:
             raise CannotTestError("the model's forward was never called", fix="Check that TARGET names the model.")
         cuda = self.device.type == "cuda"
         return Description(
-            modules=tuple(module_records(self.model, log.calls, log.dropped, {})),
+            modules=tuple(module_records(self.model, log.calls, log.dropped, methods)),
             root_dir=self.root_dir,
             device=torch.cuda.get_device_name(self.device) if cuda else "cpu",
             torch=str(torch.__version__),

@@ -13,6 +13,7 @@ from torch._dynamo import convert_frame, exc, output_graph, symbolic_convert
 
 # How the names of the functions begin that Dynamo makes for what follows a graph break.
 RESUME_PREFIX = "torch_dynamo_resume_in_"
+FRAME_SKIPPED = "frame skipped"
 
 
 class BreakEvent:
@@ -83,9 +84,7 @@ def watch_compile(
             result = convert(self, frame, *args, **kwargs)
         except Exception as error:
             if isinstance(error, (exc.Unsupported, exc.UserError)) and not self._one_graph:
-                watcher.breaks.append(
-                    BreakEvent(error, effect="frame skipped", compiled_frame=frame.f_code.co_name)
-                )
+                watcher.breaks.append(BreakEvent(error, effect=FRAME_SKIPPED, compiled_frame=frame.f_code.co_name))
             else:
                 watcher.failures.append(error)
             raise
@@ -116,15 +115,18 @@ def watch_compile(
         watcher.on_phase("dynamo")
         return compiled
 
-    symbolic_convert.InstructionTranslatorBase.log_graph_break = watched_log_break
-    convert_frame.ConvertFrameAssert.__call__ = watched_convert
-    output_graph.OutputGraph.call_user_compiler = watched_call_compiler
+    patches: list[tuple[Any, str, Any, Any]] = [
+        (symbolic_convert.InstructionTranslatorBase, "log_graph_break", watched_log_break, log_break),
+        (convert_frame.ConvertFrameAssert, "__call__", watched_convert, convert),
+        (output_graph.OutputGraph, "call_user_compiler", watched_call_compiler, call_compiler),
+    ]
+    for owner, name, watched, _ in patches:
+        setattr(owner, name, watched)
     try:
         yield watcher
     finally:
-        symbolic_convert.InstructionTranslatorBase.log_graph_break = log_break
-        convert_frame.ConvertFrameAssert.__call__ = convert
-        output_graph.OutputGraph.call_user_compiler = call_compiler
+        for owner, name, _, original in patches:
+            setattr(owner, name, original)
 
 
 def compile_error(error: BaseException) -> tuple[str, str, list[traceback.FrameSummary]] | None:
@@ -178,6 +180,15 @@ def is_in_bad_fork() -> bool:
     return bool(torch.cuda._is_in_bad_fork())
 
 
+def forbid_tf32() -> None:
+    """Make float32 mean float32 on a GPU, for matrix products and convolutions.
+
+    With TF32 the choice of a kernel alone moves results by a thousandth, which no comparison could tell from a fault.
+    """
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+
+
 def set_config(name: str, value: Any) -> None:
     """Set one torch config, named as `torch._inductor.config.epilogue_fusion`.
 
@@ -227,7 +238,8 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 def _stack_above_dynamo() -> list[traceback.FrameSummary]:
-    return list(symbolic_convert.get_stack_above_dynamo())
+    get_stack: Any = vars(symbolic_convert)["get_stack_above_dynamo"]
+    return list(get_stack())
 
 
 def operator_name(value: object) -> str | None:

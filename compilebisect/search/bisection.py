@@ -15,9 +15,9 @@ from compilebisect.core.outcome import Kind, Observation
 from compilebisect.core.units import units_of
 from compilebisect.core.walk import Probe, Walk
 from compilebisect.errors import CannotTestError
+from compilebisect.progress import ProgressListener
 from compilebisect.search.golden_store import GoldenStore
 from compilebisect.search.process_end import observation_from_death, observation_from_timeout
-from compilebisect.progress import ProgressListener
 from compilebisect.settings import Settings
 from compilebisect.workers.call_outcome import Died, Failed, Outcome, Replied, TimedOut
 from compilebisect.workers.remote_worker import Worker
@@ -185,7 +185,9 @@ class Bisection:
 
     def _send(self, probe: Probe) -> None:
         worker = self.loaded_worker() if probe.is_cold else self.idle_worker()
-        label = f"{probe.path or '(root)'} [{probe.rung.value if probe.rung else self.settings.backend}, {probe.purpose}]"
+        label = (
+            f"{probe.path or '(root)'} [{probe.rung.value if probe.rung else self.settings.backend}, {probe.purpose}]"
+        )
         payload = msgspec.msgpack.encode(self.order_for(probe))
         worker.send(f"{_SERVICE}:run_probe", payload, timeout_s=self.settings.timeout_s, label=label)
         self._busy[worker] = probe
@@ -244,6 +246,4 @@ class Bisection:
 def _raise_error(answer: Answer) -> None:
     if answer.error is not None:
         error: Any = getattr(errors, answer.error.name, CannotTestError)
-        raise error(
-            answer.error.what, where=answer.error.where, fix=answer.error.fix, detail=answer.error.detail
-        )
+        raise error(answer.error.what, where=answer.error.where, fix=answer.error.fix, detail=answer.error.detail)

@@ -39,10 +39,9 @@ class GoldenStore:
         return self.failures.get(probe.path, "")
 
     def _fill(self, first: int) -> None:
-        unfinished = [
-            unit for unit in self.walk.units if unit.id != first and not self.walk.results[unit.id].is_done
-        ]
-        size, batch = 0, []
+        unfinished = [unit for unit in self.walk.units if unit.id != first and not self.walk.results[unit.id].is_done]
+        size = 0
+        batch: list[Unit] = []
         for unit in [self.walk.units[first], *unfinished]:
             size += self._bytes(unit)
             if batch and size > _BUDGET_BYTES:

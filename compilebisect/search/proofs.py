@@ -16,6 +16,7 @@ from compilebisect.core.repro_case import ReproCase
 from compilebisect.core.walk import IntroducedFault, Probe
 from compilebisect.errors import CannotTestError
 from compilebisect.repro.prove import prove
+from compilebisect.repro.script import UnwritableCase, line_count, script_text
 from compilebisect.search.bisection import Bisection
 
 LEVELS = ("standalone", "saved", "import")
@@ -25,7 +26,9 @@ _CASES_TIMEOUT_S = 300.0
 def prove_findings(bisection: Bisection, verdicts: Verdicts, out: Path, environment: Mapping[str, str]) -> None:
     """Give each finding of `verdicts` its repro; an interrupt leaves those that were proved before it."""
     for position, finding in enumerate(verdicts.findings):
-        bisection.progress.phase_started(f"proving {finding.id} ({finding.kind.value} in {finding.module or 'the root'})")
+        bisection.progress.phase_started(
+            f"proving {finding.id} ({finding.kind.value} in {finding.module or 'the root'})"
+        )
         item = verdicts.faults[finding.id]
         repro = prove(
             _cases(bisection, finding, item),
@@ -45,9 +48,7 @@ def _cases(bisection: Bisection, finding: Finding, item: IntroducedFault) -> Ite
     path = item.seen_in or item.path
     unit = bisection.walk.unit_of[path]
     needs_backend = finding.kind is not Kind.GRAPH_BREAK
-    probe = Probe(
-        unit=unit.id, path=unit.path, rung=None if needs_backend else Rung.EAGER, purpose="repro"
-    )
+    probe = Probe(unit=unit.id, path=unit.path, rung=None if needs_backend else Rung.EAGER, purpose="repro")
     reason = bisection.store.prepare(probe)
     if reason:
         return
@@ -70,4 +71,11 @@ def _cases(bisection: Bisection, finding: Finding, item: IntroducedFault) -> Ite
             bisection.notes.append(f"{finding.id}: {error.what}")
             continue
         bisection.give_back(worker)
-        yield from msgspec.msgpack.decode(answer.cases, type=list[ReproCase])
+        yield from sorted(msgspec.msgpack.decode(answer.cases, type=list[ReproCase]), key=_size)
+
+
+def _size(case: ReproCase) -> int:
+    try:
+        return line_count(script_text(case, script_dir=Path()))
+    except UnwritableCase:
+        return sys.maxsize

@@ -32,7 +32,7 @@ class Planted:
 
 
 class ScriptedModel:
-    """`children` maps each path to its children's paths; every module has a class of its own unless `classes` says so."""
+    """`children` maps each path to its children's paths; each module has a class of its own unless `classes` says so."""
 
     def __init__(
         self,
@@ -91,7 +91,11 @@ class ScriptedModel:
             members = planted.together or (planted.path,)
             if not all(member in inside for member in members):
                 continue
-            if planted.lowest_rung and probe.rung and list(Rung).index(probe.rung) < list(Rung).index(planted.lowest_rung):
+            if (
+                planted.lowest_rung
+                and probe.rung
+                and list(Rung).index(probe.rung) < list(Rung).index(planted.lowest_rung)
+            ):
                 continue
             faults.append(self._fault(planted, probe.path))
         fatal = [fault for fault in faults if fault.kind in (Kind.CRASH, Kind.TIMEOUT, Kind.ERROR)]
@@ -109,9 +113,7 @@ class ScriptedModel:
     def _fault(self, planted: Planted, probed: str) -> Fault:
         if planted.kind is Kind.GRAPH_BREAK:
             frames = self.frames(probed, planted.path)
-            return Fault(
-                kind=planted.kind, type=planted.type, stage=Stage.DYNAMO, frames=frames, location=frames[-1]
-            )
+            return Fault(kind=planted.kind, type=planted.type, stage=Stage.DYNAMO, frames=frames, location=frames[-1])
         return Fault(kind=planted.kind, type=planted.type)
 
     def walk(self, **options: object) -> Walk:
@@ -130,6 +132,4 @@ class ScriptedModel:
 
 def introduced(walk: Walk) -> list[tuple[str, str]]:
     """Return (module, kind) of everything that the walk says is introduced."""
-    return sorted(
-        (item.path, item.fault.kind.value) for result in walk.results.values() for item in result.introduced
-    )
+    return sorted((item.path, item.fault.kind.value) for result in walk.results.values() for item in result.introduced)

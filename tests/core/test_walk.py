@@ -98,7 +98,8 @@ def test_the_ladder_names_the_stage(rung: Rung, stage: Stage):
 
 def test_equal_modules_are_one_unit_and_probed_once():
     children = {"": [f"layers.{n}" for n in range(12)], **{f"layers.{n}": [f"layers.{n}.fc"] for n in range(12)}}
-    classes = {path: path.split(".")[-1] if path.endswith("fc") else "Layer" for path in sum(children.values(), [])}
+    paths = [path for below in children.values() for path in below]
+    classes = {path: "Linear" if path.endswith("fc") else "Layer" for path in paths}
     model = ScriptedModel(children, [Planted(Kind.ERROR, f"layers.{n}.fc") for n in range(12)], classes=classes)
     walk = model.walk()
     assert len(walk.units) == 3

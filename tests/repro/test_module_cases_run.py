@@ -138,6 +138,37 @@ def test_saved_tensors_are_used_where_random_ones_do_not_show_the_fault(
     assert "load_file" in (tmp_path / repro.path).read_text()
 
 
+HEALTHY = [
+    Fault(kind=Kind.GRAPH_BREAK, type=PRINT),
+    Fault(kind=Kind.ERROR, type="RuntimeError"),
+    Fault(kind=Kind.DIVERGENCE, type="mutation"),
+    Fault(kind=Kind.DIVERGENCE, type="values"),
+    Fault(kind=Kind.CRASH, type="SIGABRT"),
+    Fault(kind=Kind.TIMEOUT, type="timeout"),
+]
+
+
+@pytest.mark.parametrize("fault", HEALTHY, ids=lambda fault: f"{fault.kind.value}-{fault.type.split()[0]}")
+def test_a_healthy_module_shows_no_fault(
+    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str], fault: Fault
+) -> None:
+    is_divergence = fault.kind is Kind.DIVERGENCE
+    module = faulty.Relu().train(is_divergence)
+    case = module_case(module, (torch.randn(2, 4),), {}, fault, train=is_divergence, deadline_s=100)
+    runs: list[Verification] = []
+    repro = prove(
+        [case],
+        tmp_path,
+        "F1",
+        env=script_env,
+        python=sys.executable,
+        on_attempt=lambda case, result: runs.append(result),
+    )
+    assert repro is not None and not repro.verified
+    assert runs[0].proof is Proof.GONE, runs[0].tail
+    assert runs[0].exit_status == 0
+
+
 def test_user_import_as_last_resort(faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]) -> None:
     fault = fault_at(faulty.Branch, "if x.sum()", type=BRANCH)
     context = CallContext(grad_mode="inference")

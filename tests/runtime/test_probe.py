@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+from compilebisect.core.messages import ProbeOrder
+from compilebisect.core.outcome import Kind, Stage
+from compilebisect.runtime.golden import CallLog, Capture, watch_calls
+from compilebisect.runtime.probe import probe
+
+logger = logging.getLogger(__name__)
+
+
+class Prints(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        print("y is", y.shape)
+        return y + 1
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+
+class InLoop(nn.Module):
+    def forward(self, x):
+        for _ in range(2):
+            x = x + 1
+            logger.warning("in a loop")
+        return x
+
+
+class Parent(nn.Module):
+    def __init__(self, child):
+        super().__init__()
+        self.before = nn.Linear(4, 4)
+        self.child = child
+
+    def forward(self, x):
+        return self.child(self.before(x)) * 2
+
+
+class OtherWhenCompiled(nn.Module):
+    def forward(self, x):
+        return x * 1.5 if torch.compiler.is_compiling() else x
+
+
+class FailsWhenCompiled(nn.Module):
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            x = x.view(-1, 3)
+        return x + 1
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.step = 0
+        self.seen = []
+
+    def forward(self, x):
+        self.step += 1
+        self.seen.append(self.step)
+        return x + self.step
+
+
+def observe(model, folder, *args, path="", backend="eager", fenced=(), instances=(), **order):
+    log = CallLog()
+    with watch_calls(model, log.note), torch.no_grad():
+        model(*args)
+    wanted = {name: {call.index for call in log.calls[name]} for name in (path, *instances)}
+    capture = Capture(model, wanted, folder)
+    with watch_calls(model, capture.note), torch.no_grad():
+        model(*args)
+    observation, is_usable = probe(
+        model,
+        ProbeOrder(
+            path=path,
+            folder=str(folder),
+            calls=tuple(log.calls[path]),
+            instances=tuple((name, tuple(log.calls[name])) for name in instances),
+            backend=backend,
+            fenced=fenced,
+            **order,
+        ),
+        on_phase=lambda phase: None,
+    )
+    assert is_usable
+    return observation
+
+
+def test_a_healthy_module_has_no_faults_and_was_really_compiled(tmp_path):
+    seen = observe(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), tmp_path, torch.ones(2, 4))
+    assert not seen.faults
+    assert seen.completed and seen.graphs == 1 and seen.frames_compiled == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [(Prints(), 'print("y is", y.shape)'), (Branches(), "if x.sum() > 0:"), (InLoop(), 'logger.warning("in a loop")')],
+)
+def test_a_graph_break_is_one_fault_at_its_line(tmp_path, module, code):
+    (fault,) = observe(module, tmp_path, torch.ones(2, 4)).faults
+    assert (fault.kind, fault.stage, fault.location.code) == (Kind.GRAPH_BREAK, Stage.DYNAMO, code)
+
+
+def test_a_break_keeps_the_type_of_its_cause_and_not_that_of_the_loop_around_it(tmp_path):
+    (fault,) = observe(InLoop(), tmp_path, torch.ones(2, 4)).faults
+    assert fault.type != "graph break in loop"
+    assert fault.evidence["effect"] == "frame skipped"
+
+
+def test_a_fenced_child_shows_neither_its_break_nor_one_of_the_fence(tmp_path):
+    assert not observe(Parent(Prints()), tmp_path, torch.ones(2, 4), fenced=("child",)).faults
+
+
+def test_a_fence_is_taken_down_afterwards(tmp_path):
+    model = Parent(Prints())
+    observe(model, tmp_path, torch.ones(2, 4), fenced=("child",))
+    assert "forward" not in model.child.__dict__
+
+
+def test_a_break_in_an_rnn_of_torch_is_placed_at_the_line_that_calls_it(tmp_path):
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.GRU(4, 4, batch_first=True)
+
+        def forward(self, x):
+            return self.rnn(x)[0]
+
+    (fault,) = observe(Tagger(), tmp_path, torch.ones(2, 3, 4), path="rnn").faults
+    assert fault.location.code == "return self.rnn(x)[0]"
+
+
+def test_other_values_are_a_divergence(tmp_path):
+    (fault,) = observe(OtherWhenCompiled(), tmp_path, torch.ones(2, 4)).faults
+    assert (fault.kind, fault.type) == (Kind.DIVERGENCE, "values")
+
+
+def test_an_instance_with_sick_weights_is_named_alone(tmp_path):
+    class Gate(nn.Module):
+        def __init__(self, opens):
+            super().__init__()
+            self.register_buffer("opens", torch.tensor(opens))
+
+        def forward(self, x):
+            factor = 2.0 if torch.compiler.is_compiling() else 1.0
+            return x * (1 + self.opens * factor)
+
+    model = nn.Sequential(Gate(0.0), Gate(1.0))
+    seen = observe(model, tmp_path, torch.ones(2, 4), path="0", instances=("1",))
+    assert [fault.kind for fault in seen.faults] == [Kind.DIVERGENCE]
+    assert list(seen.faults_by_instance) == ["1"]
+
+
+def test_an_error_of_the_compiled_run_is_a_fault_with_the_users_line(tmp_path):
+    (fault,) = observe(FailsWhenCompiled(), tmp_path, torch.ones(2, 4)).faults
+    assert (fault.kind, fault.stage) == (Kind.ERROR, Stage.DYNAMO)
+    assert fault.location.code == "x = x.view(-1, 3)"
+
+
+def test_what_fails_in_eager_too_is_no_fault(tmp_path):
+    class Fragile(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls_left = 2
+
+        def forward(self, x):
+            if torch.is_grad_enabled():
+                raise ValueError("never with grad")
+            return x
+
+    model = Fragile()
+    seen = observe(model, tmp_path, torch.ones(2))
+    assert not seen.faults
+
+
+def test_state_is_restored_between_runs_and_afterwards(tmp_path):
+    model = Counts()
+    assert not observe(model, tmp_path, torch.ones(2)).faults
+    assert model.step == 2 and model.seen == [1, 2]
+
+
+def test_an_output_that_is_constant_is_called_blind(tmp_path):
+    class Zero(nn.Module):
+        def forward(self, x):
+            return x * 0
+
+    assert observe(Zero(), tmp_path, torch.ones(2, 4)).is_blind
