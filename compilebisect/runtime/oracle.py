@@ -16,6 +16,7 @@ from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.reference import inputs_to_float64, to_float64
 from compilebisect.runtime.rerun import Cotangents, run_once
 from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.values import tensors_in
 
 
 class Oracle:
@@ -43,6 +44,11 @@ class Oracle:
         self.snapshot = snapshot or StateSnapshot(module)
         self.notes: list[str] = []
         self._eager: RunRecord | None = None
+
+    def has_nested_inputs(self) -> bool:
+        """Say whether a strided nested tensor is among the inputs: eager's fast paths make them, Dynamo takes none."""
+        tensors = tensors_in((self._args, self._kwargs))
+        return any(tensor.is_nested and tensor.layout is torch.strided for _, tensor in tensors)
 
     def eager(self) -> RunRecord:
         """Run eager once; later calls give the same record."""

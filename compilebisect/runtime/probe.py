@@ -127,9 +127,12 @@ def _probe_call(
 ) -> bool:
     """Probe one golden call; returns whether the process is still of use."""
     oracle = oracle_for(module, order, path, call)
+    if oracle.has_nested_inputs():
+        findings.skipped = "eager hands it a nested tensor, which torch.compile does not take; its parent tells"
+        return True
     # The compiled run comes first: an eager run in this process could install what the compiler then need not trace.
     compiled = compiled_run(module, order, oracle, on_phase=on_phase)
-    findings.take_watcher(compiled, call)
+    findings.take_watcher(compiled, call, is_first=path == order.path)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
         findings.take_error(compiled, call)
         return False
@@ -210,13 +213,14 @@ class _Findings:
         evidence = {**fault.evidence, "call": call.index}
         return self.faults.setdefault(fault_key(fault), msgspec.structs.replace(fault, evidence=evidence))
 
-    def take_watcher(self, compiled: Compiled, call: GoldenCall) -> None:
+    def take_watcher(self, compiled: Compiled, call: GoldenCall, *, is_first: bool) -> None:
         watcher: CompileWatcher = compiled.watcher
         self.graphs += watcher.graph_count
         self.operators += watcher.operators
         self.frames_compiled += watcher.frames_compiled
         self.compile_s += compiled.compile_s
-        if not (watcher.frames_compiled or watcher.frames_skipped or watcher.breaks or compiled.error):
+        did_nothing = not (watcher.frames_compiled or watcher.frames_skipped or watcher.breaks or compiled.error)
+        if did_nothing and is_first:  # further instances run the code that was compiled for the first
             self.skipped = "torch.compile left it alone: no frame of it was compiled"
         # The same break is met again in each enclosing frame; the worst that it does is what counts.
         for event in sorted(causes(watcher.breaks), key=lambda event: event.effect != FRAME_SKIPPED):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from compilebisect.runtime.probe import fences
 from compilebisect.runtime.rerun import GENERATED, run_once
 from compilebisect.runtime.session import Session
 from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.target_source import target_case
 from compilebisect.runtime.values import clone_value
 
 # Graphs of one module beyond this many are not tried one by one; the module's source shows the fault then.
@@ -49,13 +51,14 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         "environment": order.environment,
     }
     try:
-        return list(_cases(module, args, kwargs, call, order, common))
+        return list(_cases(session, module, args, kwargs, call, order, common))
     finally:
         pristine.restore()
         torch.compiler.reset()
 
 
 def _cases(
+    session: Session,
     module: nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -80,6 +83,20 @@ def _cases(
             yield make(*material, **options)
         except CannotMakeCase:
             continue
+    if order.level == "import":
+        settings = session.settings
+        file = Path(order.tensors) / f"{order.finding}-target.safetensors"
+        with contextlib.suppress(CannotMakeCase):
+            yield target_case(
+                module,
+                args,
+                kwargs,
+                order.fault,
+                target=settings.target,
+                init=settings.init,
+                tensor_file=file,
+                **common,
+            )
 
 
 def _lies_behind_capture(fault: Fault) -> bool:
@@ -93,7 +110,8 @@ def _graphs(
     graphs: list[tuple[torch.fx.GraphModule, list[Any]]] = []
 
     def collect(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        graphs.append((gm, inputs))
+        if len(graphs) < _MAX_GRAPHS:
+            graphs.append((gm, clone_value(inputs)))  # with the values from before the run
         return gm.forward
 
     torch.compiler.reset()
@@ -114,7 +132,7 @@ def _graphs(
             pass
     base.restore()
     torch.compiler.reset()
-    return [(gm, clone_value(inputs)) for gm, inputs in graphs[:_MAX_GRAPHS]]
+    return graphs
 
 
 def _relative(order: ProbeOrder) -> tuple[str, ...]:

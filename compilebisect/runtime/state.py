@@ -188,14 +188,16 @@ class _Contents:
         if list(present) == list(saved) and all(present[key] is saved[key] for key in saved):
             return
         if isinstance(container, dict):
+            # An OrderedDict keeps its order apart from its items: dict's own methods would leave it inconsistent.
+            kind = _dict_type(container)
             for key in [key for key in present if key not in saved]:
-                dict.__delitem__(container, key)
+                kind.__delitem__(container, key)
             if [key for key in present if key in saved] != list(saved):
                 for key in saved:  # an order that was lost is kept by filling in anew
                     if key in present:
-                        dict.pop(container, key)
+                        kind.__delitem__(container, key)
             for key, item in saved.items():
-                _dict_type(container).__setitem__(container, key, item)
+                kind.__setitem__(container, key, item)
         elif isinstance(container, list):
             list.__setitem__(container, slice(None), list(saved.values()))
         elif isinstance(container, (set, collections.deque)):

@@ -256,3 +256,19 @@ def test_modules_held_in_plain_attributes_are_not_entered():
     snapshot = StateSnapshot(module)
     parent.step = 5
     assert snapshot.changes() == {}
+
+
+def test_an_ordered_dict_is_still_in_order_after_an_entry_was_taken_out_again():
+    module = nn.Linear(2, 2)
+    snapshot = StateSnapshot(module)
+    module.register_forward_hook(lambda *call: None)
+    module.notes = collections.OrderedDict(a=1)
+    snapshot.restore()
+    assert list(module._forward_hooks.values()) == []
+    kept = nn.Linear(2, 2)
+    kept.notes = collections.OrderedDict(a=1, b=2)
+    snapshot = StateSnapshot(kept)
+    kept.notes["c"] = 3
+    kept.notes.move_to_end("a")
+    snapshot.restore()
+    assert list(kept.notes.items()) == [("a", 1), ("b", 2)]
