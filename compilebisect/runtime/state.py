@@ -229,7 +229,7 @@ class _Contents:
     def _read(self) -> dict[Any, Any]:
         container = self._container
         if isinstance(container, dict):
-            items = dict(dict.items(container))
+            items = dict(_dict_type(container).items(container))
             return {key: items[key] for key in items if self._keep is None or self._keep(key)}
         if isinstance(container, (list, collections.deque)):
             return dict(enumerate(container))
