@@ -6,6 +6,7 @@ observation.
 
 from __future__ import annotations
 
+import re
 import resource
 import time
 import traceback
@@ -39,6 +40,9 @@ _STAGE_OF_ORIGIN = {
 }
 # The name by which a graph break at a fence is told from the model's own.
 FENCE_NAME = "compilebisect_fence"
+_COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"})
+# What Dynamo says when it is handed a running iterator; seen with torch 2.13 and 2.14.
+_ITERATOR = re.compile(r"iterator|[Gg]enerator|enumerate|\.0\b|C-implemented special method")
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -261,14 +265,13 @@ def causes(events: list[BreakEvent]) -> list[BreakEvent]:
     which fail on the iterator that they are handed. These vanish with the first cause.
     """
     own = [event for event in events if FENCE_NAME not in event.message and not _is_at_fence(event)]
-    skipped_frames = {event.compiled_frame for event in events if event.effect == FRAME_SKIPPED}
-    found: list[BreakEvent] = []
-    for event in own:
-        is_comprehension = event.compiled_frame.startswith("<") and len(skipped_frames) > 1
-        if is_comprehension and event.outer_type == event.type and event.effect == FRAME_SKIPPED:
-            continue
-        found.append(event)
-    return found
+    gave_up = {event.compiled_frame for event in own if event.effect == FRAME_SKIPPED} - _COMPREHENSIONS
+    return [event for event in own if not (gave_up and _fails_on_its_iterator(event))]
+
+
+def _fails_on_its_iterator(event: BreakEvent) -> bool:
+    is_own_frame = event.compiled_frame in _COMPREHENSIONS and event.own_depth <= 1
+    return is_own_frame and _ITERATOR.search(f"{event.type} {event.message}") is not None
 
 
 def _is_at_fence(event: BreakEvent) -> bool:

@@ -20,7 +20,8 @@ class BreakEvent:
     """One time that Dynamo could not go on: `type` and `message` are torch's, `stack` runs from the outermost frame.
 
     `effect` is `resumed`, or `frame skipped` where Dynamo gave up on the whole frame `compiled_frame`.
-    `type` is that of the first cause: a break in a loop, say, keeps the type of what stands in the loop.
+    `type` is that of the first cause: a break in a loop, say, keeps the type of what stands in the loop. `own_depth`
+    counts the frames from `compiled_frame`, which Dynamo was asked to compile, to the place of the break.
     """
 
     def __init__(self, error: BaseException, *, effect: str, compiled_frame: str) -> None:
@@ -30,6 +31,7 @@ class BreakEvent:
         self.outer_type = getattr(error, "gb_type", None) or type(error).__name__
         own_stack = getattr(error, "real_stack", None) or getattr(cause, "real_stack", None) or ()
         self.stack: list[traceback.FrameSummary] = [*_stack_above_dynamo(), *own_stack]
+        self.own_depth = len(own_stack)
         self.effect = effect
         self.compiled_frame = compiled_frame
 

@@ -110,6 +110,17 @@ def test_a_graph_break_is_one_fault_at_its_line(tmp_path, module, code):
     assert (fault.kind, fault.stage, fault.location.code) == (Kind.GRAPH_BREAK, Stage.DYNAMO, code)
 
 
+def test_what_follows_from_a_skipped_frame_is_no_fault_of_its_own(tmp_path):
+    class Skipped(nn.Module):
+        def forward(self, xs):
+            for _ in range(2):
+                logger.warning("first cause")
+            return sum(x.sum() for x in xs), [x + n for n, x in enumerate(xs)]
+
+    (fault,) = observe(Skipped(), tmp_path, [torch.ones(2), torch.ones(2)]).faults
+    assert fault.location.code == 'logger.warning("first cause")'
+
+
 def test_a_break_keeps_the_type_of_its_cause_and_not_that_of_the_loop_around_it(tmp_path):
     (fault,) = observe(InLoop(), tmp_path, torch.ones(2, 4)).faults
     assert fault.type != "graph break in loop"

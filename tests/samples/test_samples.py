@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,16 +40,7 @@ def test_sample_gives_exactly_its_expected_findings(
     sample: Sample, environment: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    file, name = sample.target
-    command = [sys.executable, "-m", "compilebisect", f"{file}:{name}", "--input-spec", str(sample.spec)]
-    ended = subprocess.run(
-        [*command, *sample.expected["args"], "--out", str(out)],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    ended = run_command(sample, environment, out)
     said = f"{ended.stdout}\n{ended.stderr}"
     assert ended.returncode == sample.expected["exit"], said
     assert "Traceback" not in ended.stderr, said
@@ -63,6 +55,34 @@ def test_sample_gives_exactly_its_expected_findings(
     for key, finding in found.items():
         check_finding(finding, wanted[key], sample, out)
     check_blame(report["modules"], sample)
+
+
+def test_readme_shows_what_the_command_prints(environment: dict[str, str], tmp_path: Path) -> None:
+    sample = next(sample for sample in SAMPLES if sample.name == "print_break")
+    out = tmp_path / "out"
+    ended = run_command(sample, environment, out)
+    text = (SAMPLES_DIR.parent / "README.md").read_text(encoding="utf-8")
+    match = re.search(r"<!-- output of: .*?-->\n```\n(.*?)```", text, flags=re.DOTALL)
+    assert match is not None
+    assert without_figures(match[1]) in without_figures(ended.stdout.replace(str(out), "compilebisect-out"))
+
+
+def without_figures(text: str) -> str:
+    """Text without what differs from run to run and from one version of the scripts' templates to the next."""
+    return re.sub(r"\d+ lines|\d+ compiles in .*", "…", text)
+
+
+def run_command(sample: Sample, environment: dict[str, str], out: Path) -> subprocess.CompletedProcess[str]:
+    file, name = sample.target
+    command = [sys.executable, "-m", "compilebisect", f"{file}:{name}", "--input-spec", str(sample.spec)]
+    return subprocess.run(
+        [*command, *sample.expected["args"], "--out", str(out)],
+        env=environment,
+        cwd=out.parent,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
 
 
 def check_finding(finding: dict[str, Any], wanted: dict[str, Any], sample: Sample, out: Path) -> None:
