@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -85,6 +86,7 @@ class _Comparer:
     ) -> None:
         self._eager, self._compiled = eager, compiled
         self._witnesses = witnesses
+        self._objects: tuple[str, ...] = ()
         self._differences: list[Difference] = []
         self._notes: list[str] = []
         self._tensors = TensorComparer(eager, compiled, witnesses, tolerance, self._notes)
@@ -110,6 +112,7 @@ class _Comparer:
     def _compare_trees(self, part: str, eager: list[Node], compiled: dict[str, Node]) -> None:
         """Walk eager's nodes; below a container that differs nothing more is said."""
         broken: list[str] = []
+        self._objects = tuple(f"{node.path}." for node in eager if node.keys is not None and _is_object(node.value))
         for node in eager:
             if any(node.path.startswith(path) for path in broken):
                 continue
@@ -156,7 +159,9 @@ class _Comparer:
 
     def _compare_leaves(self, part: str, path: str, eager: Any, compiled: Any) -> None:
         if isinstance(eager, torch.Tensor):
-            layout = tensor_layout_difference(eager, compiled, with_strides=part in ("output", "state"))
+            # What a module leaves in a cache or another object of its own is state: only it reads it again.
+            with_strides = part == "output" and not path.startswith(self._objects)
+            layout = tensor_layout_difference(eager, compiled, with_strides=with_strides)
             if layout is not None:
                 self._add(layout[0], path, layout[1])
                 return
@@ -206,6 +211,10 @@ class _Comparer:
                 parts = plain_parts(node.value) or []
                 judged += [is_constant(tensor) for _, tensor in parts if tensor.numel() > 1]
         return bool(judged) and all(judged)
+
+
+def _is_object(value: Any) -> bool:
+    return not isinstance(value, (list, tuple, dict)) and not dataclasses.is_dataclass(value)
 
 
 def _structure_difference(eager: Node, compiled: Node) -> str | None:

@@ -14,7 +14,6 @@ from compilebisect.core.outcome import Frame
 from compilebisect.runtime.torch_internals import without_resume_prefix
 from compilebisect.source_files import is_user_file
 
-
 _OWN_FOLDER = str(Path(__file__).resolve().parents[1]) + "/"
 
 

@@ -24,16 +24,30 @@ _WIDE = {
 }
 _CASTS = ("float", "half", "bfloat16")
 _DRAWS = ("rand", "randn", "normal", "rand_like", "randn_like")
+# Attributes of a tensor, of which only the value is of interest; a copy of a large one would be made for nothing.
+_READS = ("__get__", "__set__", "size", "dim", "stride", "numel", "is_floating_point", "data_ptr", "requires_grad_")
+# A module beyond this much memory in float64 is not copied, so that a worker stays near the size of the model.
+_LARGEST_COPY_BYTES = 256 << 20
 _DRAWS_IN_PLACE = ("normal_", "uniform_", "exponential_", "log_normal_", "cauchy_", "geometric_")
 
 
 class Float64Twin:
-    """A module and inputs in float64; `module` is None where that was not possible, and `reason` says why."""
+    """A module that computes in float64; `module` is None where that was not possible, and `reason` says why.
 
-    def __init__(self, module: nn.Module | None, reason: str = "", low_dtype: torch.dtype = torch.float32) -> None:
+    With `widens_parameters` it is the module itself, whose tensors are widened where an operator takes them.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | None,
+        reason: str = "",
+        low_dtype: torch.dtype = torch.float32,
+        widens_parameters: bool = False,
+    ) -> None:
         self.module = module
         self.reason = reason
         self.low_dtype = low_dtype
+        self.widens_parameters = widens_parameters
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -41,7 +55,7 @@ class Float64Twin:
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            with _Widened(self.low_dtype, default):
+            with _Widened(self.low_dtype, default, self.widens_parameters):
                 yield
         finally:
             torch.set_default_dtype(default)
@@ -56,6 +70,8 @@ def to_float64(module: nn.Module) -> Float64Twin:
     low_dtype = _main_dtype(tensors)
     needed = sum(8 * tensor.numel() for tensor in tensors if tensor.dtype in _WIDE and is_plain(tensor))
     devices = {tensor.device for tensor in tensors}
+    if needed > _LARGEST_COPY_BYTES:
+        return Float64Twin(module, low_dtype=low_dtype, widens_parameters=True)
     free = min((_free_bytes(device) for device in devices), default=None, key=lambda size: size)
     if free is not None and needed > free // 2:
         return Float64Twin(None, f"needs {needed >> 20} MB of memory in float64, {free >> 20} MB are free", low_dtype)
@@ -79,16 +95,19 @@ def inputs_to_float64(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tu
 class _Widened(TorchFunctionMode):
     """Reads float64 where code asks for a narrower floating dtype by name."""
 
-    def __init__(self, low_dtype: torch.dtype, default: torch.dtype) -> None:
+    def __init__(self, low_dtype: torch.dtype, default: torch.dtype, widens_tensors: bool) -> None:
         super().__init__()
         self._low_dtype = low_dtype
         self._default = default
+        self._widens_tensors = widens_tensors
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if self._widens_tensors and name not in _READS and not name.endswith("_"):
+            args, kwargs = map_tensors((args, kwargs), _widened_at_use)
         if name in _CASTS and args and isinstance(args[0], torch.Tensor):
             return args[0].to(_WIDE.get(args[0].dtype, torch.float64) if args[0].is_complex() else torch.float64)
         if name in _DRAWS:
@@ -107,6 +126,10 @@ class _Widened(TorchFunctionMode):
             kwargs["dtype"] = self._low_dtype if name.endswith("_like") else self._default
         drawn = func(*args, **kwargs)
         return drawn.to(torch.float64) if drawn.dtype in _WIDE and not drawn.is_complex() else drawn
+
+
+def _widened_at_use(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(_WIDE[tensor.dtype]) if tensor.dtype in _WIDE and is_plain(tensor) else tensor
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

@@ -24,8 +24,10 @@ def wrapped(path, children, first, last):
     """A module whose forward stands below a decorator of a library."""
     plain = record(path, children, (first, last, "forward"))
     decorator = CodeSpan("lib.py", 1, 9, "forward", True)
-    return ModuleRecord(**{name: getattr(plain, name) for name in plain.__struct_fields__ if name != "methods"},
-                        methods=(decorator, *plain.methods))
+    return ModuleRecord(
+        **{name: getattr(plain, name) for name in plain.__struct_fields__ if name != "methods"},
+        methods=(decorator, *plain.methods),
+    )
 
 
 def fault(*places):

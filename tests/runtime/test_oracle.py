@@ -8,6 +8,7 @@ from torch import nn
 from compilebisect.core.call import CallContext
 from compilebisect.core.tolerance import FLOORS
 from compilebisect.runtime.oracle import Oracle
+from compilebisect.runtime.reference import inputs_to_float64, to_float64
 
 EVAL = CallContext()
 # torch 2.13 warns about its own use of torch.jit when Inductor is first imported
@@ -183,3 +184,49 @@ def test_a_module_that_cannot_run_in_float64_is_judged_by_its_dtype_and_the_reas
     assert [difference.type for difference in comparison.differences] == ["values"]
     assert any("no kernel for float64" in note for note in comparison.notes)
     assert "tolerance of float32" in comparison.differences[0].text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_large_module_computes_its_reference_without_a_copy_of_its_weights(dtype, monkeypatch):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mlp = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 16))
+            self.conv = nn.Sequential(nn.Conv1d(4, 4, 3), nn.BatchNorm1d(4))
+            self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+        def forward(self, x):
+            x = self.mlp(x)
+            x = self.attention(x, x, x)[0].to(self.mlp[0].weight.dtype)
+            return self.conv(x) * x.float().mean()
+
+    torch.manual_seed(0)
+    module = Net().eval().to(dtype)
+    x = torch.randn(2, 4, 16, dtype=dtype)
+
+    def reference():
+        twin = to_float64(module)
+        args, _ = inputs_to_float64((x,), {})
+        with twin.running(), torch.no_grad():
+            return twin, twin.module(*args)
+
+    copied, exact = reference()
+    monkeypatch.setattr("compilebisect.runtime.reference._LARGEST_COPY_BYTES", 0)
+    lent, computed = reference()
+    assert copied.module is not module and lent.module is module
+    assert computed.dtype is torch.float64
+    torch.testing.assert_close(computed, exact, rtol=1e-12, atol=1e-14)
+    assert module.mlp[0].weight.dtype is dtype
+
+
+def test_the_layout_of_what_lies_in_a_cache_is_nobody_elses_business():
+    class Cache:
+        def __init__(self, keys):
+            self.keys = keys
+
+    class Fills(nn.Module):
+        def forward(self, x, turned=False):
+            return x, Cache(x.t().contiguous().t() if turned else x.clone())
+
+    oracle = Oracle(Fills(), (torch.randn(3, 4),), {}, EVAL)
+    assert oracle.check(lambda x: Fills()(x, turned=True)).is_equal
