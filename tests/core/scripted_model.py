@@ -32,7 +32,7 @@ class Planted:
 
 
 class ScriptedModel:
-    """`children` maps each path to its children's paths; each module has a class of its own unless `classes` says so."""
+    """`children` maps each path to its children's paths; every module has its own class unless `classes` says so."""
 
     def __init__(
         self,

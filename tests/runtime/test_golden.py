@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -76,11 +77,8 @@ def test_hooks_are_not_used_so_nothing_of_the_model_changes():
 
 def test_the_innermost_failing_module_is_named():
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(5, 4)))
-    with watch_calls(model, lambda *call: None) as failed_in:
-        try:
-            model(torch.ones(2, 4))
-        except RuntimeError:
-            pass
+    with watch_calls(model, lambda *call: None) as failed_in, pytest.raises(RuntimeError):
+        model(torch.ones(2, 4))
     assert failed_in == ["1.0", "1", ""]
 
 
