@@ -6,10 +6,8 @@ observation.
 
 from __future__ import annotations
 
-import re
 import resource
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,27 +20,15 @@ from torch import nn
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.module_tree import GoldenCall
-from compilebisect.core.outcome import Fault, Kind, Observation, Stage
+from compilebisect.core.outcome import Fault, Observation
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.compare import Comparison, Difference
-from compilebisect.runtime.frames import frames_of
+from compilebisect.runtime.compare import Comparison
+from compilebisect.runtime.faults import causes, fault_from_break, fault_from_error, faults_from_comparison
 from compilebisect.runtime.golden import apply_golden_state, load_golden
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.state import StateSnapshot
-from compilebisect.runtime.torch_internals import FRAME_SKIPPED, BreakEvent, CompileWatcher
-
-_STAGE_OF_ORIGIN = {
-    "dynamo": Stage.DYNAMO,
-    "inductor": Stage.INDUCTOR,
-    "cpp": Stage.CPP,
-    "triton": Stage.TRITON,
-}
-# The name by which a graph break at a fence is told from the model's own.
-FENCE_NAME = "compilebisect_fence"
-_COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"})
-# What Dynamo says when it is handed a running iterator; seen with torch 2.13 and 2.14.
-_ITERATOR = re.compile(r"iterator|[Gg]enerator|enumerate|\.0\b|C-implemented special method")
+from compilebisect.runtime.torch_internals import FRAME_SKIPPED, CompileWatcher
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -61,16 +47,16 @@ def probe(model: nn.Module, order: ProbeOrder, *, on_phase: Callable[[str], None
     """
     module = model.get_submodule(order.path)
     pristine = StateSnapshot(module)
-    torch.compiler.reset()
     findings = _Findings()
     is_usable = True
     with fences(model, order.fenced):
         for call in order.calls:
+            # Each call stands alone: another shape in the same process would count as a recompile.
+            torch.compiler.reset()
             is_usable = _probe_call(module, order, order.path, call, findings, on_phase)
             if not is_usable:
                 break
             pristine.restore()
-            torch.compiler.reset()
     if is_usable and not findings.has_failed and order.compares_values:
         is_usable = _probe_instances(model, order, findings, on_phase)
     if is_usable:
@@ -256,113 +242,3 @@ class _Findings:
             notes=tuple(dict.fromkeys(self.notes)),
             faults_by_instance={path: tuple(faults) for path, faults in self.by_instance.items()},
         )
-
-
-def causes(events: list[BreakEvent]) -> list[BreakEvent]:
-    """Leave out breaks at our own fences, and those that only follow from another break.
-
-    Once Dynamo has given up on a frame, the comprehensions and generators in it are compiled as frames of their own,
-    which fail on the iterator that they are handed. These vanish with the first cause.
-    """
-    own = [event for event in events if FENCE_NAME not in event.message and not _is_at_fence(event)]
-    gave_up = {event.compiled_frame for event in own if event.effect == FRAME_SKIPPED} - _COMPREHENSIONS
-    return [event for event in own if not (gave_up and _fails_on_its_iterator(event))]
-
-
-def _fails_on_its_iterator(event: BreakEvent) -> bool:
-    is_own_frame = event.compiled_frame in _COMPREHENSIONS and event.own_depth <= 1
-    return is_own_frame and _ITERATOR.search(f"{event.type} {event.message}") is not None
-
-
-def _is_at_fence(event: BreakEvent) -> bool:
-    return any(summary.name == FENCE_NAME for summary in event.stack[-1:])
-
-
-def fault_from_break(event: BreakEvent, call: GoldenCall) -> Fault:
-    """Turn a graph break into a fault; where no user frame exists, its place is the line that calls the module."""
-    frames = frames_of(event.stack)
-    explanation, hints = _message_parts(event.message)
-    return Fault(
-        kind=Kind.GRAPH_BREAK,
-        type=event.type,
-        message=event.message.strip(),
-        stage=Stage.DYNAMO,
-        frames=frames or ((call.call_site,) if call.call_site else ()),
-        location=frames[-1] if frames else call.call_site,
-        hint=hints[0] if hints else "",
-        evidence={"explanation": explanation, "hints": hints, "effect": event.effect},
-    )
-
-
-def _message_parts(message: str) -> tuple[str, list[str]]:
-    explanation, hints = "", []
-    for line in message.splitlines():
-        text = line.strip()
-        if text.startswith("Explanation:") and not explanation:
-            explanation = text.removeprefix("Explanation:").strip()
-        elif text.startswith("Hint:"):
-            hints.append(text.removeprefix("Hint:").strip())
-    return explanation, hints
-
-
-def fault_from_error(error: BaseException) -> Fault:
-    """Turn an exception of a compiled run into a fault; the stage is left open where the ladder has to name it."""
-    known = torch_internals.compile_error(error)
-    evidence = {"exception": type(error).__name__}
-    text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    if known is None:
-        frames = frames_of(traceback.extract_tb(error.__traceback__))
-        stage = Stage.RUNTIME
-        return Fault(
-            kind=Kind.ERROR,
-            type=type(error).__name__,
-            message=text,
-            stage=stage,
-            frames=(),
-            location=frames[-1] if frames else None,
-            evidence=evidence,
-        )
-    origin, name, stack = known
-    is_dynamo = origin == "dynamo"
-    frames = frames_of(stack)
-    return Fault(
-        kind=Kind.ERROR,
-        type=name,
-        message=text,
-        stage=_STAGE_OF_ORIGIN.get(origin),
-        # After capture, Dynamo's stack only says where the graph ended, which has nothing to do with the fault.
-        frames=frames if is_dynamo else (),
-        location=frames[-1] if frames and is_dynamo else None,
-        evidence=evidence,
-    )
-
-
-def figures_as_data(difference: Difference) -> dict[str, Any]:
-    """Return the figures of a difference and what decided, as plain data for the report."""
-    data: dict[str, Any] = {}
-    if difference.figures is not None:
-        data["figures"] = msgspec.to_builtins(difference.figures)
-    if difference.verdict is not None:
-        data["verdict"] = msgspec.to_builtins(difference.verdict)
-    return data
-
-
-def faults_from_comparison(comparison: Comparison) -> list[Fault]:
-    """Make one fault of all differences of a comparison: they have one cause more often than not."""
-    if not comparison.differences:
-        return []
-    first = comparison.differences[0]
-    return [
-        Fault(
-            kind=Kind.DIVERGENCE,
-            type=first.type,
-            message=first.text,
-            evidence={
-                "differences": [
-                    {"type": item.type, "path": item.path, "text": item.text, **figures_as_data(item)}
-                    for item in comparison.differences[:20]
-                ],
-                "count": len(comparison.differences),
-            },
-        )
-    ]
