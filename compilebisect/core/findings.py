@@ -91,7 +91,15 @@ class Verdicts:
         """Return a frame as the report shows it."""
         if frame is None:
             return None
-        return Location(file=self.file_name(frame), line=frame.line, function=frame.function, code=frame.code)
+        return Location(file=self.file_name(frame), line=frame.line, function=self._qualified(frame), code=frame.code)
+
+    def _qualified(self, frame: Frame) -> str:
+        """Return a method's name with that of its class, as `MLP.forward`; other functions keep theirs."""
+        for path in self.tree:
+            for span in self.tree[path].methods:
+                if span.name == frame.function and span.holds(frame.file, frame.line):
+                    return f"{span.owner or self.tree[path].class_name}.{span.name}"
+        return frame.function
 
     def file_name(self, frame: Frame) -> str:
         """Return the file of a frame relative to the target's folder, or to the folder of installed packages."""

@@ -14,7 +14,7 @@ from compilebisect.core.outcome import Frame
 class CodeSpan(msgspec.Struct, frozen=True):
     """The lines that a method of a module's class takes up: `first` to `last`, both included.
 
-    `is_entry` marks `forward`, and the functions of decorators around it.
+    `is_entry` marks `forward`, and the functions of decorators around it. `owner` is the class that defines the method.
     """
 
     file: str
@@ -22,6 +22,7 @@ class CodeSpan(msgspec.Struct, frozen=True):
     last: int
     name: str
     is_entry: bool = False
+    owner: str = ""
 
     def holds(self, file: str, line: int) -> bool:
         """Return whether a line of a file lies in this method."""

@@ -126,7 +126,14 @@ def _method_spans(cls: type) -> Iterable[CodeSpan]:
                 code = function.__code__
                 if code not in seen and is_user_file(code.co_filename):
                     seen.add(code)
-                    yield CodeSpan(code.co_filename, code.co_firstlineno, _last_line(code), name, name == "forward")
+                    yield CodeSpan(
+                        code.co_filename,
+                        code.co_firstlineno,
+                        _last_line(code),
+                        name,
+                        name == "forward",
+                        base.__qualname__,
+                    )
 
 
 def _definition(cls: type) -> Frame | None:
