@@ -41,6 +41,7 @@ class _Removed:
 
 
 REMOVED = _Removed()
+_HOOK_REGISTRIES = frozenset(name for name in nn.Module().__dict__ if "_hooks" in name)
 
 
 class StateSnapshot:
@@ -90,6 +91,8 @@ class StateSnapshot:
         """
         changed: dict[str, torch.Tensor | Any] = {}
         for contents in self._contents:
+            if contents.is_of_hooks:
+                continue  # put back, but no result: their keys are numbers that torch counts up with each hook
             for path, before, now in contents.changed():
                 changed.update(self._replaced(path, before, now))
         for path, state in self._tensors.values():
@@ -179,6 +182,7 @@ class _Contents:
         self._path = path
         self._style = style
         self._keep = keep
+        self.is_of_hooks = path.rpartition(".")[2] in _HOOK_REGISTRIES
         self._saved = self._read()
 
     def restore(self) -> None:

@@ -272,3 +272,12 @@ def test_an_ordered_dict_is_still_in_order_after_an_entry_was_taken_out_again():
     kept.notes.move_to_end("a")
     snapshot.restore()
     assert list(kept.notes.items()) == [("a", 1), ("b", 2)]
+
+
+def test_hooks_that_a_run_installs_are_put_back_and_are_no_result():
+    module = nn.Sequential(nn.Linear(2, 2))
+    snapshot = StateSnapshot(module)
+    module[0].register_forward_hook(lambda *call: None)
+    assert snapshot.changes() == {}
+    snapshot.restore()
+    assert not module[0]._forward_hooks
