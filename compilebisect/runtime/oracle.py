@@ -118,17 +118,21 @@ class Oracle:
         if self._train is not None:
             train = {path: cotangent.to(torch.float64) for path, cotangent in self._train.items()}
 
-        def run() -> RunRecord:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # Only the module itself may run widened: what looks at its tensors around the call would copy them all.
             with twin.running():
-                return run_once(
-                    wide_module,
-                    args,
-                    kwargs,
-                    CallContext(self._context.grad_mode, (), self._context.training),
-                    seed=self._seed,
-                    snapshot=StateSnapshot(wide_module),
-                    train=train,
-                )
+                return wide_module(*args, **kwargs)
+
+        def run() -> RunRecord:
+            return run_once(
+                call,
+                args,
+                kwargs,
+                CallContext(self._context.grad_mode, (), self._context.training),
+                seed=self._seed,
+                snapshot=StateSnapshot(wide_module),
+                train=train,
+            )
 
         return self._witness("float64", run)
 

@@ -49,14 +49,14 @@ def probe(model: nn.Module, order: ProbeOrder, *, on_phase: Callable[[str], None
     pristine = StateSnapshot(module)
     findings = _Findings()
     is_usable = True
-    with fences(model, order.fenced):
-        for call in order.calls:
-            # Each call stands alone: another shape in the same process would count as a recompile.
-            torch.compiler.reset()
+    for call in order.calls:
+        # Each call stands alone: another shape in the same process would count as a recompile.
+        torch.compiler.reset()
+        with fences(model, order.fenced):  # the fences are attributes, so nothing may be restored while they stand
             is_usable = _probe_call(module, order, order.path, call, findings, on_phase)
-            if not is_usable:
-                break
-            pristine.restore()
+        if not is_usable:
+            break
+        pristine.restore()
     if is_usable and not findings.has_failed and order.compares_values:
         is_usable = _probe_instances(model, order, findings, on_phase)
     if is_usable:
