@@ -17,7 +17,8 @@ from compilebisect.cache_folder import cache_folder, torch_version, worker_envir
 from compilebisect.core.findings import Verdicts
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.report import Environment, Report, Timing, report_json
-from compilebisect.errors import CannotTestError
+from compilebisect.core.walk import LEFT_OUT, UnitResult
+from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener, SilentProgress
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.proofs import prove_findings
@@ -61,17 +62,18 @@ def _bisect(
     environment: dict[str, str],
     progress: ProgressListener,
 ) -> Report:
-    out = Path(settings.out)
+    out = _output_folder(settings.out)
     bisection.open()  # an interrupt up to here leaves nothing to report
     complete = True
     try:
         bisection.walk_all()
     except KeyboardInterrupt:
         complete = False
+    if complete:
+        _check_something_was_tested(bisection, settings)
     verdicts = Verdicts(bisection.walk, bisection.description.root_dir)
     for finding in verdicts.findings:
         progress.finding_made(finding)
-    out.mkdir(parents=True, exist_ok=True)
     if settings.repro and complete and verdicts.findings:
         try:
             prove_findings(bisection, verdicts, out, environment)
@@ -103,6 +105,36 @@ def _bisect(
     )
     (out / "report.json").write_bytes(report_json(report))
     return report
+
+
+def _output_folder(name: str) -> Path:
+    out = Path(name)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"the folder for the results cannot be made: {error}", where="--out", fix="Name another folder."
+        ) from error
+    return out
+
+
+def _check_something_was_tested(bisection: Bisection, settings: Settings) -> None:
+    """A run in which nothing was compiled must not read as healthy."""
+    results = list(bisection.walk.results.values())
+    if all(result.skipped == LEFT_OUT for result in results):
+        raise UsageError(
+            "--only and --skip leave no module to look at",
+            where="--only" if settings.only else "--skip",
+            fix="Modules go by their paths, for example " + ", ".join(list(bisection.walk.tree)[1:6]) + ".",
+        )
+    if any(result.introduced or result.is_implied or _is_tested(result) for result in results):
+        return
+    reasons = list(dict.fromkeys(result.skipped for result in results if result.skipped))
+    raise CannotTestError("no module could be tested", detail="\n".join(reasons[:5]))
+
+
+def _is_tested(result: UnitResult) -> bool:
+    return result.observation is not None and not result.observation.skipped
 
 
 def _python_version() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.module_tree import CodeSpan, ModuleTree
 from compilebisect.core.outcome import Fault, Frame, Kind
@@ -12,34 +14,47 @@ def has_user_stack(fault: Fault) -> bool:
     return bool(fault.frames) and fault.kind in (Kind.GRAPH_BREAK, Kind.ERROR, Kind.RECOMPILE)
 
 
-def owner_below(tree: ModuleTree, path: str, fault: Fault) -> str | None:
+def owner_below(tree: ModuleTree, path: str, fault: Fault, healthy: Container[str] = ()) -> str | None:
     """Return the module below `path` whose call the stack of `fault` ends in, None where that is `path` itself.
 
     The frames are followed from the outermost inwards, from module to module: a frame in the `forward` of a module
     below (or in a decorator around it) enters that module; a frame in any other function stays in the module that
-    was entered last. Of several instances of one class, the nearest and first one is taken.
+    was entered last. Of several instances of one class, the nearest one that is called at this line and is not known
+    to be `healthy` is taken.
     """
     current = path
     entered: set[CodeSpan] = set()
+    previous: Frame | None = None
     for frame in fault.frames:
+        caller, previous = previous, frame
         spans = [span for span in tree[current].methods if span.holds(frame.file, frame.line)]
         new_entries = [span for span in spans if span.is_entry and span not in entered]
         if new_entries or any(not span.is_entry for span in spans):
             entered.update(new_entries)
             continue
-        following = _entered_by(tree, current, frame)
+        following = _entered_by(tree, current, frame, caller, healthy)
         if following is not None:
             current = following
             entered = {span for span in tree[current].methods if span.holds(frame.file, frame.line)}
     return None if current == path else current
 
 
-def _entered_by(tree: ModuleTree, path: str, frame: Frame) -> str | None:
+def _entered_by(tree: ModuleTree, path: str, frame: Frame, caller: Frame | None, healthy: Container[str]) -> str | None:
     nearest = tree.called_children(path)
-    for other in [*nearest, *(p for p in tree.descendants(path) if p not in nearest)]:
-        if any(span.is_entry and span.holds(frame.file, frame.line) for span in tree[other].methods):
-            return other
-    return None
+    candidates = [
+        other
+        for other in [*nearest, *(p for p in tree.descendants(path) if p not in nearest)]
+        if any(span.is_entry and span.holds(frame.file, frame.line) for span in tree[other].methods)
+    ]
+
+    def rank(other: str) -> tuple[bool, bool]:
+        sites = [call.call_site for call in tree[other].calls if call.call_site is not None]
+        is_called_here = caller is not None and any(
+            (site.file, site.line) == (caller.file, caller.line) for site in sites
+        )
+        return not is_called_here, other in healthy
+
+    return min(candidates, key=rank, default=None)
 
 
 def is_same_as_child(tree: ModuleTree, path: str, fault: Fault, shown_below: dict[str, set[FaultKey]]) -> bool | None:

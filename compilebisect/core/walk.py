@@ -23,6 +23,7 @@ from compilebisect.core.units import Unit
 NEARLY_SAME = 0.6
 # After a crash or a hang each further probe of the same unit costs a worker, or the whole deadline.
 ENDS_PROCESS = (Kind.CRASH, Kind.TIMEOUT)
+LEFT_OUT = "left out by --only or --skip"
 STAGE_OF_RUNG = {
     Rung.EAGER: Stage.DYNAMO,
     Rung.AOT_EAGER: Stage.AOT_AUTOGRAD,
@@ -99,7 +100,7 @@ class Walk:
         self._in_flight: set[int] = set()
         for unit in self.units:
             if not any(_is_wanted(path, only, skip) for path in unit.paths):
-                self._finish(unit.id, skipped="left out by --only or --skip")
+                self._finish(unit.id, skipped=LEFT_OUT)
         if not all_modules:
             self._deferred = {unit.id for unit in self.units if self._is_nearly_its_parent(unit)}
 
@@ -248,12 +249,13 @@ class Walk:
     def _introduce(self, unit: Unit, fault: Fault, fenced: tuple[str, ...]) -> Steps:
         result = self.results[unit.id]
         if has_user_stack(fault):
-            owner = owner_below(self.tree, unit.path, fault)
+            owner = owner_below(self.tree, unit.path, fault, self._healthy_paths())
             if owner is not None and owner in self.unit_of:
                 # The code of a module below, which it reaches only where it stands here.
                 result.inherited.append(fault)
                 target = self.results[self.unit_of[owner].id]
-                target.introduced.append(IntroducedFault(path=owner, fault=fault, seen_in=unit.path))
+                if target.skipped != LEFT_OUT:
+                    target.introduced.append(IntroducedFault(path=owner, fault=fault, seen_in=unit.path))
                 return
             result.introduced.append(IntroducedFault(path=unit.path, fault=fault))
             return
@@ -268,11 +270,12 @@ class Walk:
         self, unit: Unit, fault: Fault, fenced: tuple[str, ...]
     ) -> Generator[Probe, Observation, tuple[str, ...]]:
         """Find the smallest set of children whose interplay brings a fault; empty if the module's own code does."""
-        children = [path for path in self.tree.called_children(unit.path) if path not in fenced]
+        where = _place(unit, fault)
+        children = [path for path in self.tree.called_children(where) if path not in fenced]
         if not children:
             return ()
         key = fault_key(fault)
-        alone = yield self._probe(unit, fenced=(*fenced, *children), purpose="region")
+        alone = yield self._probe(unit, fenced=(*fenced, *children), purpose="region", path=where)
         if key in {fault_key(other) for other in alone.faults}:
             return ()
         if fault.kind is Kind.TIMEOUT or len(children) == 1:
@@ -282,7 +285,7 @@ class Walk:
             kept = next(search)
             while True:
                 away = tuple(path for path in children if path not in kept)
-                seen = yield self._probe(unit, fenced=(*fenced, *away), purpose="region")
+                seen = yield self._probe(unit, fenced=(*fenced, *away), purpose="region", path=where)
                 kept = search.send(key in {fault_key(other) for other in seen.faults})
         except StopIteration as stop:
             return tuple(stop.value)
@@ -292,10 +295,20 @@ class Walk:
         if fault.kind is Kind.TIMEOUT:
             return None
         for rung, stage in STAGE_OF_RUNG.items():
-            seen = yield self._probe(unit, fenced=fenced, rung=rung, purpose="ladder")
+            seen = yield self._probe(unit, fenced=fenced, rung=rung, purpose="ladder", path=_place(unit, fault))
             if any(other.kind is fault.kind for other in seen.faults):
                 return stage
         return Stage.INDUCTOR
+
+    def _healthy_paths(self) -> set[str]:
+        return {
+            path
+            for unit in self.units
+            if (seen := self.results[unit.id].observation) is not None
+            and seen.completed
+            and not (seen.faults or seen.skipped)
+            for path in unit.paths
+        }
 
     def _introduced_below(self, unit: Unit) -> dict[str, list[Fault]]:
         found: dict[str, list[Fault]] = {}
@@ -314,8 +327,16 @@ class Walk:
         rung: Rung | None = None,
         is_cold: bool = False,
         purpose: str = "check",
+        path: str | None = None,
     ) -> Probe:
-        return Probe(unit=unit.id, path=unit.path, fenced=fenced, rung=rung, is_cold=is_cold, purpose=purpose)
+        path = unit.path if path is None else path
+        return Probe(unit=unit.id, path=path, fenced=fenced, rung=rung, is_cold=is_cold, purpose=purpose)
+
+
+def _place(unit: Unit, fault: Fault) -> str:
+    """Return the instance of a unit that shows a fault; weights differ, so it need not be the first."""
+    instance = fault.evidence.get("instance")
+    return instance if instance in unit.paths else unit.path
 
 
 def introduced_keys(results: Sequence[UnitResult]) -> set[FaultKey]:

@@ -61,7 +61,7 @@ def module_records(
                 calls=tuple(calls.get(path, ())),
                 dropped_signatures=dropped.get(path, 0),
                 other_methods=tuple(sorted((other_methods or {}).get(path, ()))),
-                methods=tuple(_method_spans(type(module))),
+                methods=(*_method_spans(type(module)), *_hook_spans(module)),
                 definition=_definition(type(module)),
                 is_traceable=not isinstance(module, torch.jit.ScriptModule),
             )
@@ -76,36 +76,52 @@ def first_paths(model: nn.Module) -> dict[int, str]:
 
 def _config_digest(path: str, module: nn.Module) -> str:
     indices = {int(part) for part in path.split(".") if part.isdigit()}
-    parts: list[str] = [module.extra_repr(), str(module.training)]
+    parts: list[str] = [_extra_repr(module), str(module.training)]
     for name, value in sorted(module.__dict__.items()):
         if name not in _MODULE_INTERNALS:
             # A number that only says where the module stands does not make it another unit; instances with other
             # numbers are run through the compiled code all the same.
-            token = "<index>" if type(value) is int and value in indices else _token(value, 2)
+            token = "<index>" if type(value) is int and value in indices else _token(value, 3)
             parts.append(f"{name}={token}")
     for hooks in _HOOKS:
-        parts.extend(_token(hook, 0) for hook in module.__dict__.get(hooks, {}).values())
+        parts.extend(_token(hook, 1) for hook in module.__dict__.get(hooks, {}).values())
     tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
     parts.extend(f"{name}:{_tensor_token(tensor)}" for name, tensor in tensors)
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
 
+def _extra_repr(module: nn.Module) -> str:
+    try:
+        return module.extra_repr()
+    except Exception:  # noqa: BLE001 - the user's code; without it the module is a unit of its own
+        return f"#{id(module)}"
+
+
 def _token(value: Any, depth: int) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return hex(value)  # Python refuses the decimal text of very long ones
+    if depth < 0:
+        return f"{type(value).__qualname__}#{id(value)}"
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, Enum, torch.dtype, torch.device)):
         return repr(value)
     if isinstance(value, torch.Tensor):
         return _tensor_token(value)
     if isinstance(value, (list, tuple, set, frozenset)) and len(value) <= 64:
-        return f"{type(value).__name__}({','.join(_token(item, depth) for item in value)})"
+        return f"{type(value).__name__}({','.join(_token(item, depth - 1) for item in value)})"
     if isinstance(value, dict) and len(value) <= 64:
-        return "{" + ",".join(f"{_token(key, 0)}:{_token(item, depth)}" for key, item in value.items()) + "}"
-    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
+        return "{" + ",".join(f"{_token(key, 0)}:{_token(item, depth - 1)}" for key, item in value.items()) + "}"
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)) and _is_named(value):
         return f"{value.__module__}.{value.__qualname__}"
     if dataclasses.is_dataclass(value) and depth:
         fields = (getattr(value, field.name) for field in dataclasses.fields(value))
         return f"{type(value).__qualname__}({','.join(_token(item, depth - 1) for item in fields)})"
     # Other objects count as equal only where they are the same object; too many units cost time, too few are wrong.
     return f"{type(value).__qualname__}#{id(value)}"
+
+
+def _is_named(value: Any) -> bool:
+    """Say whether a function's name stands for its code: those made in functions share a name."""
+    return "<" not in value.__qualname__ and not getattr(value, "__closure__", None)
 
 
 def _tensor_token(tensor: torch.Tensor) -> str:
@@ -131,13 +147,23 @@ def _method_spans(cls: type) -> Iterable[CodeSpan]:
                         code.co_firstlineno,
                         _last_line(code),
                         name,
-                        name == "forward",
+                        name in ("forward", "__call__"),
                         base.__qualname__,
                     )
 
 
+def _hook_spans(module: nn.Module) -> Iterable[CodeSpan]:
+    """Yield the code of hooks: they run as part of the module's call."""
+    for hooks in _HOOKS:
+        for hook in module.__dict__.get(hooks, {}).values():
+            for function in _functions_of(hook):
+                code = function.__code__
+                if is_user_file(code.co_filename):
+                    yield CodeSpan(code.co_filename, code.co_firstlineno, _last_line(code), code.co_name, True)
+
+
 def _definition(cls: type) -> Frame | None:
-    functions = _functions_of(cls.forward)  # type: ignore[attr-defined]
+    functions = _functions_of(inspect.getattr_static(cls, "forward", None))
     if not functions:
         return None
     code = functions[-1].__code__  # the user's own function, below its decorators

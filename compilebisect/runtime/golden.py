@@ -7,9 +7,11 @@ are watched at `nn.Module.__call__`. Values go straight to files: memory stays n
 from __future__ import annotations
 
 import functools
+import hashlib
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,8 @@ def _leaf_signature(leaf: Any) -> str:
 class CallLog:
     """Golden calls by path, one for each signature of a module, counted while the model runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module | None = None) -> None:
+        self._modes = {id(module): _modes(module) for module in model.modules()} if model is not None else {}
         self.calls: dict[str, list[GoldenCall]] = {}
         self.dropped: dict[str, int] = {}
         self._counts: dict[str, int] = {}
@@ -107,6 +110,9 @@ class CallLog:
         index = self._counts.get(path, 0)
         self._counts[path] = index + 1
         signature, size = signature_of(args, kwargs)
+        modes = _modes(module)
+        if modes != self._modes.get(id(module), modes):
+            signature += f";self={modes}"  # a parent switched it over since it was loaded
         key = (signature, present_context(module))
         known = self._known.setdefault(path, {})
         calls = self.calls.setdefault(path, [])
@@ -139,6 +145,15 @@ class CallLog:
                 input_bytes=size,
             )
         )
+
+
+def _modes(module: nn.Module) -> dict[str, Any]:
+    """Return the attributes by which code switches between ways of working; counters are none of them."""
+    return {
+        name: value
+        for name, value in module.__dict__.items()
+        if name not in _INTERNALS and name != "training" and (value is None or isinstance(value, (bool, str, Enum)))
+    }
 
 
 class Capture:
@@ -185,7 +200,8 @@ class Capture:
 
 def golden_file(folder: Path, path: str, index: int) -> Path:
     """Return the file that holds the arguments of one call."""
-    return folder / f"{path or '@root'}#{index}.golden"
+    # A path may hold any character, and be longer than a file's name may be.
+    return folder / f"{hashlib.sha256(path.encode()).hexdigest()[:24]}-{index}.golden"
 
 
 def load_golden(folder: Path, path: str, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -40,10 +40,19 @@ class Compiled(msgspec.Struct, frozen=True):
     compile_s: float
 
 
-def probe(model: nn.Module, order: ProbeOrder, *, on_phase: Callable[[str], None]) -> tuple[Observation, bool]:
+RootInputs = Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def probe(
+    model: nn.Module,
+    order: ProbeOrder,
+    *,
+    on_phase: Callable[[str], None],
+    root_inputs: RootInputs | None = None,
+) -> tuple[Observation, bool]:
     """Carry out a probe and return what it saw, and whether the process can go on with others after it.
 
-    The model is left as it was before.
+    The model is left as it was before. `root_inputs` makes the inputs of the whole model.
     """
     module = model.get_submodule(order.path)
     pristine = StateSnapshot(module)
@@ -53,7 +62,7 @@ def probe(model: nn.Module, order: ProbeOrder, *, on_phase: Callable[[str], None
         # Each call stands alone: another shape in the same process would count as a recompile.
         torch.compiler.reset()
         with fences(model, order.fenced):  # the fences are attributes, so nothing may be restored while they stand
-            is_usable = _probe_call(module, order, order.path, call, findings, on_phase)
+            is_usable = _probe_call(module, order, order.path, call, findings, on_phase, root_inputs)
         if not is_usable:
             break
         pristine.restore()
@@ -73,21 +82,28 @@ def compiled_run(
     on_phase: Callable[[str], None] = lambda phase: None,
 ) -> Compiled:
     """Compile a module as a user would and run it once on the oracle's inputs."""
-    compiled = torch.compile(module, **compile_options(order))
     started = time.perf_counter()
     with torch_internals.watch_compile(on_phase=on_phase) as watcher:
         try:
-            record = oracle.run(compiled)
+            record = oracle.run(torch.compile(module, **compile_options(order)))
         except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
             return Compiled(None, error, watcher, time.perf_counter() - started)
     return Compiled(record, None, watcher, time.perf_counter() - started)
 
 
-def oracle_for(module: nn.Module, order: ProbeOrder, path: str, call: GoldenCall) -> Oracle:
-    """Give a module the state of a golden call and return the oracle for that call."""
+def oracle_for(
+    module: nn.Module, order: ProbeOrder, path: str, call: GoldenCall, root_inputs: RootInputs | None
+) -> Oracle:
+    """Give a module the state of a golden call and return the oracle for that call.
+
+    The root's inputs are made anew rather than read from a file, which not every argument survives.
+    """
     folder = Path(order.folder)
-    apply_golden_state(module, folder, path, call.index)
-    args, kwargs = load_golden(folder, path, call.index)
+    if path == "" and root_inputs is not None:
+        args, kwargs = root_inputs()
+    else:
+        apply_golden_state(module, folder, path, call.index)
+        args, kwargs = load_golden(folder, path, call.index)
     return Oracle(
         module,
         args,
@@ -114,9 +130,10 @@ def _probe_call(
     call: GoldenCall,
     findings: _Findings,
     on_phase: Callable[[str], None],
+    root_inputs: RootInputs | None = None,
 ) -> bool:
     """Probe one golden call; returns whether the process is still of use."""
-    oracle = oracle_for(module, order, path, call)
+    oracle = oracle_for(module, order, path, call, root_inputs)
     if oracle.has_nested_inputs():
         findings.skipped = "eager hands it a nested tensor, which torch.compile does not take; its parent tells"
         return True
@@ -165,25 +182,43 @@ def _probe_instances(
 @contextmanager
 def fences(model: nn.Module, paths: tuple[str, ...]) -> Iterator[None]:
     """Keep the modules at `paths` out of compiled code while they do their work in eager mode."""
-    fenced = [model.get_submodule(path) for path in paths]
-    saved = [module.__dict__.get("forward") for module in fenced]
-    for module in fenced:
-        module.forward = torch.compiler.disable(_named_fence(module.forward))  # type: ignore[no-untyped-call]
+    standing = [_Fence(model.get_submodule(path)) for path in paths]
     try:
+        for fence in standing:
+            fence.raise_up()
         yield
     finally:
-        for module, forward in zip(fenced, saved, strict=True):
-            if forward is None:
-                module.__dict__.pop("forward", None)
-            else:
-                module.__dict__["forward"] = forward
+        for fence in standing:
+            fence.take_down()
 
 
-def _named_fence(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def compilebisect_fence(*args: Any, **kwargs: Any) -> Any:
-        return forward(*args, **kwargs)
+class _Fence:
+    """Keeps one module, with its hooks, out of compiled code: its whole call runs behind `torch.compiler.disable`."""
 
-    return compilebisect_fence
+    _HOOKS = tuple(name for name in nn.Module().__dict__ if "forward_" in name and "hooks" in name)
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._own = {name: module.__dict__[name] for name in ("forward", *self._HOOKS) if name in module.__dict__}
+
+        def compilebisect_fence(*args: Any, **kwargs: Any) -> Any:
+            self.take_down()
+            try:
+                return module(*args, **kwargs)
+            finally:
+                self.raise_up()
+
+        self._disabled = torch.compiler.disable(compilebisect_fence)  # type: ignore[no-untyped-call]
+
+    def raise_up(self) -> None:
+        for name in self._HOOKS:
+            if name in self._own:
+                self._module.__dict__[name] = type(self._own[name])()
+        self._module.__dict__["forward"] = self._disabled
+
+    def take_down(self) -> None:
+        self._module.__dict__.pop("forward", None)
+        self._module.__dict__.update(self._own)
 
 
 class _Findings:
@@ -200,8 +235,10 @@ class _Findings:
         self.compile_s = self.run_s = 0.0
 
     def add(self, fault: Fault, call: GoldenCall) -> Fault:
+        # The same line reached in two ways may be two modules' own.
+        way = tuple((frame.file, frame.line) for frame in fault.frames)
         evidence = {**fault.evidence, "call": call.index}
-        return self.faults.setdefault(fault_key(fault), msgspec.structs.replace(fault, evidence=evidence))
+        return self.faults.setdefault((fault_key(fault), way), msgspec.structs.replace(fault, evidence=evidence))
 
     def take_watcher(self, compiled: Compiled, call: GoldenCall, *, is_first: bool) -> None:
         watcher: CompileWatcher = compiled.watcher
@@ -225,6 +262,7 @@ class _Findings:
         self.notes.extend(note for note in comparison.notes if note not in self.notes)
         self.is_blind = self.is_blind or comparison.is_constant_output
         for fault in faults_from_comparison(comparison):
+            fault = msgspec.structs.replace(fault, evidence={**fault.evidence, "instance": path})
             self.by_instance.setdefault(path, []).append(self.add(fault, call))
 
     def observation(self) -> Observation:

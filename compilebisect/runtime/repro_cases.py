@@ -33,9 +33,12 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
     module = session.model.get_submodule(order.probe.path)
     pristine = StateSnapshot(module)
     call = _call_of(order.probe, order.fault)
-    folder = Path(order.probe.folder)
-    apply_golden_state(module, folder, order.probe.path, call.index)
-    args, kwargs = load_golden(folder, order.probe.path, call.index)
+    if order.probe.path == "":
+        args, kwargs = session.inputs()
+    else:
+        folder = Path(order.probe.folder)
+        apply_golden_state(module, folder, order.probe.path, call.index)
+        args, kwargs = load_golden(folder, order.probe.path, call.index)
     common: dict[str, Any] = {
         "module_path": order.probe.path,
         "context": call.context,

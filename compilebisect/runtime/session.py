@@ -14,6 +14,7 @@ from torch import nn
 from compilebisect.core.call import CallContext
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.messages import CaptureOrder, Description
+from compilebisect.core.nearest import did_you_mean
 from compilebisect.errors import BadFork, CannotTestError, EagerFailure, UsageError
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.describe import module_records, watch_methods
@@ -42,11 +43,17 @@ class Session:
         torch_internals.prepare_compile_process(recompile_limit=_RECOMPILE_LIMIT, use_cache=settings.cache)
         for name, value in settings.config:
             _set_config(name, value)
+        _check_backend(settings.backend)
         self.device = _device(settings.device)
         torch.manual_seed(settings.seed)
         target = load_target(settings.target, settings.init)
         self.root_dir = target.root_dir
         self.model: nn.Module = target.model
+        if isinstance(self.model, torch.jit.ScriptModule):
+            raise CannotTestError(
+                "the model is a ScriptModule, which torch.compile leaves alone", fix="Name the module before scripting."
+            )
+        _undo_compilation(self.model)
         if settings.dtype is not None:
             self.model.to(getattr(torch, settings.dtype))
         self.model.to(self.device)
@@ -80,7 +87,7 @@ class Session:
         Raises:
             EagerFailure: the model does not run on these inputs.
         """
-        log = CallLog()
+        log = CallLog(self.model)
         args, kwargs = self.inputs()
         started = time.perf_counter()
         last: list[tuple[str, str]] = []
@@ -161,6 +168,25 @@ class Session:
             if signature
             else "Give inputs that suit the model.",
             detail=user_traceback(error),
+        )
+
+
+def _undo_compilation(model: nn.Module) -> None:
+    """Take away what the user compiled already, inside the model: each module is to be compiled alone."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if torch_internals.is_compiled(child):
+                setattr(module, name, child._orig_mod)
+        module.__dict__.pop("_compiled_call_impl", None)
+
+
+def _check_backend(name: str) -> None:
+    if not torch_internals.has_backend(name):
+        known = torch.compiler.list_backends(None)
+        raise UsageError(
+            f"torch knows no backend '{name}'{did_you_mean(name, known)}",
+            where="--backend",
+            fix=f"Use one of {', '.join(sorted(known))}.",
         )
 
 

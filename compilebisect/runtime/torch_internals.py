@@ -177,6 +177,24 @@ def import_compiler() -> None:
     """Import what the first compile would import: Inductor alone takes seconds."""
 
 
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Return whether a module is what `torch.compile(module)` returns."""
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    return isinstance(module, OptimizedModule)
+
+
+def has_backend(name: str) -> bool:
+    """Return whether torch can find a backend of this name."""
+    from torch._dynamo.backends.registry import lookup_backend
+
+    try:
+        lookup_backend(name)
+    except exc.InvalidBackend:
+        return False
+    return True
+
+
 def is_in_bad_fork() -> bool:
     """Return whether this process was forked after CUDA was set up, so that CUDA cannot be used here."""
     return bool(torch.cuda._is_in_bad_fork())

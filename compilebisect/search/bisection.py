@@ -14,7 +14,7 @@ from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Kind, Observation
 from compilebisect.core.units import units_of
 from compilebisect.core.walk import Probe, Walk
-from compilebisect.errors import CannotTestError
+from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener
 from compilebisect.search.golden_store import GoldenStore
 from compilebisect.search.process_end import observation_from_death, observation_from_timeout
@@ -46,7 +46,13 @@ class Bisection:
         self.description: Description
         self.walk: Walk
         self.store: GoldenStore
-        self._settings_bytes = msgspec.msgpack.encode(settings)
+        try:
+            self._settings_bytes = msgspec.msgpack.encode(settings)
+        except OverflowError as error:
+            raise UsageError(
+                f"a number in the options or the spec does not fit 64 bits: {error}",
+                fix="Make large numbers in Python, with --inputs or a factory function.",
+            ) from error
         self._needs_fresh_interpreter = False
         self._idle: list[Worker] = []
         self._busy: dict[Worker, Probe] = {}
@@ -87,6 +93,8 @@ class Bisection:
                     if probe is None:
                         break
                     self._dispatch(probe)
+                if not self._busy and self.walk.is_finished():
+                    break  # the last units ended without a probe
                 if not self._busy:
                     raise RuntimeError("the walk has units left and no probe to run")
                 for worker, outcome in self.supervisor.wait_any(list(self._busy), None):
@@ -219,7 +227,10 @@ class Bisection:
             assert answer.observation is not None
             return answer.observation
         if isinstance(outcome, Failed):
-            return Observation(skipped=f"the check itself failed: {outcome.type}: {outcome.message}", completed=False)
+            text = f"the check of a module itself failed: {outcome.type}: {outcome.message}"
+            self.notes.append(text)
+            self.progress.warned(text)
+            return Observation(skipped=text, completed=False)
         if isinstance(outcome, Died):
             return observation_from_death(outcome)
         return observation_from_timeout(outcome, self.settings.timeout_s)

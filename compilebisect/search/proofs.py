@@ -45,10 +45,11 @@ def prove_findings(bisection: Bisection, verdicts: Verdicts, out: Path, environm
 
 def _cases(bisection: Bisection, finding: Finding, item: IntroducedFault) -> Iterator[ReproCase]:
     settings = bisection.settings
-    path = item.seen_in or item.path
-    unit = bisection.walk.unit_of[path]
+    unit = bisection.walk.unit_of[item.seen_in or item.path]
+    path = item.fault.evidence.get("instance")
+    path = path if path in unit.paths else unit.path
     needs_backend = finding.kind is not Kind.GRAPH_BREAK
-    probe = Probe(unit=unit.id, path=unit.path, rung=None if needs_backend else Rung.EAGER, purpose="repro")
+    probe = Probe(unit=unit.id, path=path, rung=None if needs_backend else Rung.EAGER, purpose="repro")
     reason = bisection.store.prepare(probe)
     if reason:
         return

@@ -56,3 +56,16 @@ def test_a_decorator_around_a_childs_forward_belongs_to_the_child():
     assert owner_below(tree, "", fault(("lib.py", 4), ("m.py", 5), ("lib.py", 4))) == "a"
     assert owner_below(tree, "", fault(("lib.py", 4))) is None
     assert owner_below(tree, "", fault(("lib.py", 4), ("m.py", 5))) is None
+
+
+def test_of_two_modules_of_one_class_the_one_that_is_not_known_to_be_healthy_is_named():
+    tree = ModuleTree(
+        [
+            record("", ["a", "b"], (1, 9, "forward")),
+            record("a", [], (20, 29, "forward")),
+            record("b", [], (20, 29, "forward")),
+        ]
+    )
+    seen = fault(("m.py", 5), ("m.py", 25))
+    assert owner_below(tree, "", seen) == "a"
+    assert owner_below(tree, "", seen, healthy={"a"}) == "b"

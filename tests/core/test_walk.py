@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilebisect.core.outcome import Kind, Rung, Stage
+from compilebisect.core.outcome import Fault, Kind, Observation, Rung, Stage
 from tests.core.scripted_model import Planted, ScriptedModel, introduced
 
 NESTED = {
@@ -189,3 +189,26 @@ def test_two_faults_are_never_blamed_on_a_healthy_module(children: dict[str, lis
     planted = [Planted(data.draw(kinds), path, type_name=f"type {number}") for number, path in enumerate(paths)]
     found = introduced(ScriptedModel(children, planted).walk())
     assert found == sorted((item.path, item.kind.value) for item in planted)
+
+
+def test_the_instance_that_shows_a_divergence_is_the_one_that_is_searched():
+    children = {"": ["a", "b"], "a": ["a.x"], "b": ["b.x"]}
+    classes = {"a": "Block", "b": "Block", "a.x": "Leaf", "b.x": "Leaf"}
+
+    class OnlySecond(ScriptedModel):
+        def observe(self, probe):
+            self.probes.append(probe)
+            shows = probe.path == "b" or (probe.path == "a" and probe.purpose == "check")
+            if not shows:
+                return Observation(graphs=1, frames_compiled=1)
+            fault = Fault(kind=Kind.DIVERGENCE, type="values", evidence={"instance": "b"})
+            return Observation(faults=(fault,), graphs=1, faults_by_instance={"b": (fault,)})
+
+    model = OnlySecond(children, classes=classes)
+    model.walk()
+    assert {probe.path for probe in model.probes if probe.purpose in ("region", "ladder")} == {"b"}
+
+
+def test_what_was_left_out_gets_no_finding_from_its_parents():
+    model = ScriptedModel(NESTED, [Planted(Kind.GRAPH_BREAK, "enc.a.x")])
+    assert introduced(model.walk(skip=["enc.a.x"])) == []

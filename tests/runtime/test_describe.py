@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import functools
 
+import pytest
 import torch
 from torch import nn
 
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.units import units_of
 from compilebisect.runtime.describe import module_records, watch_methods
+from compilebisect.runtime.golden import CallLog, watch_calls
 from tests.runtime.test_golden import log_calls
 
 
@@ -117,3 +119,71 @@ def test_methods_that_stand_in_for_a_call_are_noted():
     with watch_methods(model) as methods:
         model(torch.ones(2, 4))
     assert methods == {"coder": {"encode"}}
+
+
+class Applies(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_functions_made_in_functions_make_units_of_their_own():
+    model = Stack(Applies(lambda x: x + 1), Applies(lambda x: x * 2))
+    assert ("layers.0",) in unit_paths(model, torch.ones(2))
+
+
+def test_named_functions_are_equal():
+    assert ("layers.0", "layers.1") in unit_paths(Stack(Applies(torch.relu), Applies(torch.relu)), torch.ones(2))
+
+
+def test_odd_attributes_do_not_end_the_run():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.loop = []
+            self.loop.append(self.loop)
+            self.huge = 10**5000
+
+        def extra_repr(self):
+            raise ValueError("no words")
+
+        def forward(self, x):
+            return x
+
+    assert unit_paths(Odd(), torch.ones(2)) == [("",)]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_child_is_described_and_not_traced():
+    tree = tree_of(nn.Sequential(torch.jit.script(nn.Linear(4, 4))), torch.ones(2, 4))
+    assert not tree["0"].is_traceable
+
+
+def test_a_child_that_the_parent_switches_over_is_a_unit_of_its_own():
+    class Switched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mode = "plain"
+
+        def forward(self, x):
+            return x if self.mode == "plain" else x * 2
+
+    class Switches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = Switched(), Switched()
+
+        def forward(self, x):
+            self.two.mode = "double"
+            return self.two(self.one(x))
+
+    model = Switches()
+    log = CallLog(model)
+    with watch_calls(model, log.note):
+        model(torch.ones(2))
+    model.two.mode = "plain"
+    units = units_of(ModuleTree(module_records(model, log.calls, log.dropped)))
+    assert [unit.paths for unit in units] == [("one",), ("two",), ("",)]

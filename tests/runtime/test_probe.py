@@ -205,3 +205,64 @@ def test_an_output_that_is_constant_is_called_blind(tmp_path):
             return x * 0
 
     assert observe(Zero(), tmp_path, torch.ones(2, 4)).is_blind
+
+
+class AddsWhenCompiled(nn.Module):
+    def forward(self, x):
+        return x + 1 if torch.compiler.is_compiling() else x
+
+
+def test_a_fence_stands_for_every_golden_call(tmp_path):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Parent(AddsWhenCompiled())
+
+        def forward(self, x):
+            return self.inner(x), self.inner(x[:1])
+
+    assert not observe(Twice(), tmp_path, torch.ones(2, 4), path="inner", fenced=("inner.child",)).faults
+
+
+def test_a_fence_keeps_the_hooks_of_a_module_out_too(tmp_path):
+    model = Parent(nn.Identity())
+    hook = model.child.register_forward_hook(lambda module, args, out: AddsWhenCompiled()(out))
+    assert [fault.kind for fault in observe(model, tmp_path, torch.ones(2, 4)).faults] == [Kind.DIVERGENCE]
+    assert not observe(model, tmp_path, torch.ones(2, 4), fenced=("child",)).faults
+    assert hook.id in model.child._forward_hooks
+
+
+def test_a_break_inside_a_generator_is_the_childs_alone(tmp_path):
+    class Sums(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([nn.Identity(), Prints()])
+
+        def forward(self, x):
+            return sum(part(x) for part in self.parts)
+
+    places = {fault.location.code for fault in observe(Sums(), tmp_path, torch.ones(2, 4)).faults}
+    assert places == {'print("y is", y.shape)'}
+
+
+def test_one_line_reached_from_two_modules_is_two_faults(tmp_path):
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.child = Helped()
+
+        def forward(self, x):
+            return helper(self.child(x))
+
+    faults = observe(Both(), tmp_path, torch.ones(2, 4)).faults
+    assert {fault.frames[-2].code for fault in faults} == {"return helper(x) + 1", "return helper(self.child(x))"}
+
+
+def helper(x):
+    print("helping")
+    return x * 2
+
+
+class Helped(nn.Module):
+    def forward(self, x):
+        return helper(x) + 1
