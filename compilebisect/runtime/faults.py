@@ -23,7 +23,8 @@ _STAGE_OF_ORIGIN = {
 }
 # The name by which a graph break at a fence is told from the model's own.
 FENCE_NAME = "compilebisect_fence"
-_UNFILLED_CELL = "Read uninitialized cell"
+# Dynamo puts a generator together again after a break inside it, and may fail at that; seen with torch 2.13 and 2.11.
+_GENERATOR_IN_PIECES = ("Read uninitialized cell", "Generator reconstruction with mutations")
 _COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"})
 # What Dynamo says when it is handed a running iterator; seen with torch 2.13 and 2.14.
 _ITERATOR = re.compile(r"iterator|[Gg]enerator|enumerate|\.0\b|C-implemented special method")
@@ -36,20 +37,20 @@ def causes(events: list[BreakEvent]) -> list[BreakEvent]:
     which fail on the iterator that they are handed. These vanish with the first cause.
     """
     own = [event for event in events if FENCE_NAME not in event.message and not _is_at_fence(event)]
-    own = [event for event in own if not _reads_a_cell_of_another(event, events)]
+    own = [event for event in own if not _follows_from_a_break_inside(event, events)]
     gave_up = {event.compiled_frame for event in own if event.effect == FRAME_SKIPPED} - _COMPREHENSIONS
     return [event for event in own if not (gave_up and _fails_on_its_iterator(event))]
 
 
-def _reads_a_cell_of_another(event: BreakEvent, events: list[BreakEvent]) -> bool:
-    """Say whether a frame broke for a variable that the code before another break on its line was to fill."""
-    if event.type != _UNFILLED_CELL or not event.stack:
+def _follows_from_a_break_inside(event: BreakEvent, events: list[BreakEvent]) -> bool:
+    """Say whether a frame broke only because another break lies inside a generator on its line."""
+    if event.type not in _GENERATOR_IN_PIECES or not event.stack:
         return False
     place = (event.stack[-1].filename, event.stack[-1].lineno)
     return any(
         place in {(summary.filename, summary.lineno) for summary in other.stack}
         for other in events
-        if other.type != _UNFILLED_CELL
+        if other.type not in _GENERATOR_IN_PIECES
     )
 
 
