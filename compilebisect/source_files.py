@@ -38,7 +38,7 @@ def _standard_library() -> tuple[str, ...]:
 
 
 @functools.cache
-def is_user_file(file: str) -> bool:
+def is_user_or_library_file(file: str) -> bool:
     """Return whether code of this file is the user's or a library's, and not torch's, Python's or our own."""
     if file.startswith("<") or not file:
         return False

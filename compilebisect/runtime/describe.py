@@ -18,7 +18,7 @@ from torch import nn
 
 from compilebisect.core.module_tree import CodeSpan, GoldenCall, ModuleRecord
 from compilebisect.core.outcome import Frame
-from compilebisect.source_files import is_user_file
+from compilebisect.source_files import is_user_or_library_file
 
 # More signatures of one module than this are not probed: each costs a compile. What is left out is said.
 MAX_SIGNATURES = 4
@@ -140,7 +140,7 @@ def _method_spans(cls: type) -> Iterable[CodeSpan]:
         for name, attribute in vars(base).items():
             for function in _functions_of(attribute):
                 code = function.__code__
-                if code not in seen and is_user_file(code.co_filename):
+                if code not in seen and is_user_or_library_file(code.co_filename):
                     seen.add(code)
                     yield CodeSpan(
                         code.co_filename,
@@ -158,7 +158,7 @@ def _hook_spans(module: nn.Module) -> Iterable[CodeSpan]:
         for hook in module.__dict__.get(hooks, {}).values():
             for function in _functions_of(hook):
                 code = function.__code__
-                if is_user_file(code.co_filename):
+                if is_user_or_library_file(code.co_filename):
                     yield CodeSpan(code.co_filename, code.co_firstlineno, _last_line(code), code.co_name, True)
 
 
@@ -167,7 +167,7 @@ def _definition(cls: type) -> Frame | None:
     if not functions:
         return None
     code = functions[-1].__code__  # the user's own function, below its decorators
-    if not is_user_file(code.co_filename):
+    if not is_user_or_library_file(code.co_filename):
         return None
     # The first line of a decorated function is that of its decorator.
     for line in range(code.co_firstlineno, _last_line(code) + 1):

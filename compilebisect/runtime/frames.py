@@ -12,7 +12,7 @@ from pathlib import Path
 
 from compilebisect.core.outcome import Frame
 from compilebisect.runtime.torch_internals import without_resume_prefix
-from compilebisect.source_files import is_user_file
+from compilebisect.source_files import is_user_or_library_file
 
 _OWN_FOLDER = str(Path(__file__).resolve().parents[1]) + "/"
 
@@ -28,7 +28,7 @@ def frames_of(stack: Iterable[traceback.FrameSummary]) -> tuple[Frame, ...]:
         if summary.filename.startswith(_OWN_FOLDER):
             frames.clear()  # whoever called this tool has nothing to do with what it runs
             continue
-        if not is_user_file(summary.filename):
+        if not is_user_or_library_file(summary.filename):
             continue
         function = without_resume_prefix(summary.name)
         is_resumed = function != summary.name
@@ -45,7 +45,7 @@ def call_site() -> Frame | None:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if is_user_file(file):
+        if is_user_or_library_file(file):
             line = frame.f_lineno
             return Frame(
                 file=file, line=line, function=frame.f_code.co_name, code=linecache.getline(file, line).strip()

@@ -98,7 +98,9 @@ class Session:
             del last[:-64]
 
         snapshot = StateSnapshot(self.model)
-        with watch_methods(self.model) as methods, watch_calls(self.model, note) as failed_in:
+        # What the user's own code compiles inside a forward has to run in eager mode here.
+        eager = torch.compiler.set_stance("force_eager")
+        with eager, watch_methods(self.model) as methods, watch_calls(self.model, note) as failed_in:
             try:
                 run_once(
                     self.model,
@@ -132,7 +134,7 @@ class Session:
         args, kwargs = self.inputs()
         snapshot = StateSnapshot(self.model)
         capture = Capture(self.model, {path: set(calls) for path, calls in order.wanted.items()}, Path(order.folder))
-        with watch_calls(self.model, capture.note):
+        with torch.compiler.set_stance("force_eager"), watch_calls(self.model, capture.note):
             run_once(
                 self.model,
                 args,

@@ -8,7 +8,7 @@ import msgspec
 
 from compilebisect.core.outcome import Fault, Kind, Observation, Stage
 from compilebisect.core.stack_dump import frames_from_faulthandler, stage_from_stack
-from compilebisect.source_files import is_user_file
+from compilebisect.source_files import is_user_or_library_file
 from compilebisect.workers.call_outcome import Died, TimedOut
 
 _STAGE_OF_PHASE = {"dynamo": Stage.DYNAMO, "running": Stage.RUNTIME}
@@ -39,7 +39,7 @@ def _fatal(kind: Kind, type_name: str, message: str, outcome: Died | TimedOut) -
     frames = tuple(
         msgspec.structs.replace(frame, code=linecache.getline(frame.file, frame.line).strip())
         for frame in reversed(dump)
-        if is_user_file(frame.file)
+        if is_user_or_library_file(frame.file)
     )
     stage = stage_from_stack(dump) or _STAGE_OF_PHASE.get(outcome.phase)
     fault = Fault(
