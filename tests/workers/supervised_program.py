@@ -6,12 +6,15 @@ Arguments: a scratch folder, and what the worker does. Prints the pids of all th
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 
 from compilebisect.workers.supervisor import Supervisor
 
+# A shell starts background jobs with the signal ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 scratch = Path(sys.argv[1])
 try:
     with Supervisor(dict(os.environ), scratch, sys.argv[3:]) as supervisor:
