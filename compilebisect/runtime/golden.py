@@ -176,14 +176,7 @@ class Capture:
         state = _changed_attributes(module, self._fresh[path])
         try:
             torch.save({"args": args, "kwargs": kwargs}, file)
-        except (
-            pickle.PicklingError,
-            TypeError,
-            AttributeError,
-            RuntimeError,
-            NotImplementedError,
-            ValueError,
-        ) as error:
+        except _UNPICKLABLE as error:
             file.unlink(missing_ok=True)
             self.failures[path] = f"its arguments cannot be kept: {type(error).__name__}: {error}"
             return
