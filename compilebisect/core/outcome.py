@@ -80,7 +80,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What one probe saw. No faults and `completed` means healthy.
 
-    `compile_s` and `run_s` are seconds, `peak_bytes` the worker's peak resident memory. `graphs` counts the
+    `compile_s` is the seconds of the compiled runs, `peak_bytes` the worker's peak resident memory. `graphs` counts the
     FX graphs that reached the backend, `frames_compiled` the Python frames that Dynamo converted, also those
     without any operator. `completed` is False where a fault ended the probe before all of it was done.
     `is_blind` says that the output was constant, so that a divergence inside could not have shown in it.
@@ -92,7 +92,6 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     operators: int = 0
     frames_compiled: int = 0
     compile_s: float = 0.0
-    run_s: float = 0.0
     peak_bytes: int = 0
     is_blind: bool = False
     skipped: str = ""

@@ -339,11 +339,6 @@ def _place(unit: Unit, fault: Fault) -> str:
     return instance if instance in unit.paths else unit.path
 
 
-def introduced_keys(results: Sequence[UnitResult]) -> set[FaultKey]:
-    """Return the keys of all faults that some unit introduces."""
-    return {fault_key(item.fault) for result in results for item in result.introduced}
-
-
 def _is_wanted(path: str, only: Sequence[str], skip: Sequence[str]) -> bool:
     if any(fnmatchcase(path, pattern) for pattern in skip):
         return False

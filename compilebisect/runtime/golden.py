@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
@@ -96,12 +97,16 @@ def _leaf_signature(leaf: Any) -> str:
 
 
 class CallLog:
-    """Golden calls by path, one for each signature of a module, counted while the model runs."""
+    """Golden calls by path, one for each signature of a module, counted while the model runs.
+
+    `last_signatures` has the arguments of each module's latest call, for the case that it fails.
+    """
 
     def __init__(self, model: nn.Module | None = None) -> None:
         self._modes = {id(module): _modes(module) for module in model.modules()} if model is not None else {}
         self.calls: dict[str, list[GoldenCall]] = {}
         self.dropped: dict[str, int] = {}
+        self.last_signatures: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._known: dict[str, dict[tuple[str, CallContext], int]] = {}
 
@@ -110,6 +115,7 @@ class CallLog:
         index = self._counts.get(path, 0)
         self._counts[path] = index + 1
         signature, size = signature_of(args, kwargs)
+        self.last_signatures[path] = signature
         modes = _modes(module)
         if modes != self._modes.get(id(module), modes):
             signature += f";self={modes}"  # a parent switched it over since it was loaded
@@ -120,14 +126,7 @@ class CallLog:
             position = known[key]
             if position >= 0:
                 call = calls[position]
-                calls[position] = GoldenCall(
-                    index=call.index,
-                    signature=call.signature,
-                    count=call.count + 1,
-                    context=call.context,
-                    call_site=call.call_site,
-                    input_bytes=call.input_bytes,
-                )
+                calls[position] = msgspec.structs.replace(call, count=call.count + 1)
             return
         if len(calls) >= MAX_SIGNATURES:
             if len(known) < 1000:

@@ -232,7 +232,7 @@ class _Findings:
         self.has_failed = False
         self.is_blind = False
         self.graphs = self.operators = self.frames_compiled = 0
-        self.compile_s = self.run_s = 0.0
+        self.compile_s = 0.0
 
     def add(self, fault: Fault, call: GoldenCall) -> Fault:
         # The same line reached in two ways may be two modules' own.
@@ -273,7 +273,6 @@ class _Findings:
             operators=self.operators,
             frames_compiled=self.frames_compiled,
             compile_s=self.compile_s,
-            run_s=self.run_s,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             is_blind=self.is_blind,
             skipped=self.skipped,

@@ -18,7 +18,7 @@ from compilebisect.core.nearest import did_you_mean
 from compilebisect.errors import BadFork, CannotTestError, EagerFailure, UsageError
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.describe import module_records, watch_methods
-from compilebisect.runtime.golden import CallLog, Capture, signature_of, watch_calls
+from compilebisect.runtime.golden import CallLog, Capture, watch_calls
 from compilebisect.runtime.inputs import build_inputs, check_signature, load_inputs_function
 from compilebisect.runtime.rerun import GENERATED, run_once
 from compilebisect.runtime.state import StateSnapshot
@@ -90,17 +90,11 @@ class Session:
         log = CallLog(self.model)
         args, kwargs = self.inputs()
         started = time.perf_counter()
-        last: list[tuple[str, str]] = []
-
-        def note(path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            log.note(path, module, args, kwargs)
-            last.append((path, signature_of(args, kwargs)[0]))
-            del last[:-64]
 
         snapshot = StateSnapshot(self.model)
         # What the user's own code compiles inside a forward has to run in eager mode here.
         eager = torch.compiler.set_stance("force_eager")
-        with eager, watch_methods(self.model) as methods, watch_calls(self.model, note) as failed_in:
+        with eager, watch_methods(self.model) as methods, watch_calls(self.model, log.note) as failed_in:
             try:
                 run_once(
                     self.model,
@@ -112,7 +106,7 @@ class Session:
                     train=GENERATED if self.settings.train else None,
                 )
             except Exception as error:
-                raise self._eager_failure(error, failed_in, last) from error
+                raise self._eager_failure(error, failed_in, log.last_signatures) from error
         seconds = time.perf_counter() - started
         snapshot.restore()
         if not log.calls:
@@ -159,9 +153,9 @@ class Session:
                 return tensor.dtype
         return getattr(torch, self.settings.dtype) if self.settings.dtype else torch.get_default_dtype()
 
-    def _eager_failure(self, error: Exception, failed_in: list[str], last: list[tuple[str, str]]) -> EagerFailure:
+    def _eager_failure(self, error: Exception, failed_in: list[str], signatures: dict[str, str]) -> EagerFailure:
         path = failed_in[0] if failed_in else ""
-        signature = next((text for other, text in reversed(last) if other == path), "")
+        signature = signatures.get(path, "")
         name = f"module '{path}'" if path else "the model"
         return EagerFailure(
             f"the model fails in eager mode, so it cannot be bisected: {type(error).__name__}: {error}",

@@ -39,35 +39,28 @@ class BreakEvent:
 class CompileWatcher:
     """What Dynamo did while `watch_compile` was on.
 
-    `graphs` holds (GraphModule, example inputs) if they are to be kept, `operators` their nodes that compute
-    something. `failures` are exceptions that ended the compile of a frame and reach the caller.
+    `graph_count` counts the graphs that reached the backend, `operators` their nodes that compute something.
+    `frames_skipped` holds name and reason of frames that Dynamo left alone.
     """
 
-    def __init__(self, keep_graphs: bool, on_phase: Callable[[str], None]) -> None:
+    def __init__(self, on_phase: Callable[[str], None]) -> None:
         self.breaks: list[BreakEvent] = []
-        self.graphs: list[tuple[torch.fx.GraphModule, list[Any]]] = []
         self.graph_count = 0
         self.operators = 0
         self.frames_compiled = 0
         self.frames_skipped: list[tuple[str, str]] = []
-        self.failures: list[BaseException] = []
-        self.is_in_backend = False
-        self.failed_in_backend = False
-        self.keep_graphs = keep_graphs
         self.on_phase = on_phase
 
 
 @contextmanager
-def watch_compile(
-    *, keep_graphs: bool = False, on_phase: Callable[[str], None] = lambda phase: None
-) -> Iterator[CompileWatcher]:
+def watch_compile(*, on_phase: Callable[[str], None] = lambda phase: None) -> Iterator[CompileWatcher]:
     """Watch every frame that Dynamo converts, every graph break, and every graph that reaches the backend.
 
     `on_phase` is told `dynamo`, `backend` and `running` as a compile goes on.
     Source: torch/_dynamo/symbolic_convert.py (`log_graph_break`: breaks after which Dynamo resumes), convert_frame.py
     (`ConvertFrameAssert.__call__`: what ends a frame), output_graph.py (`call_user_compiler`); torch 2.11 to 2.15.
     """
-    watcher = CompileWatcher(keep_graphs, on_phase)
+    watcher = CompileWatcher(on_phase)
     log_break = symbolic_convert.InstructionTranslatorBase.log_graph_break
     convert = convert_frame.ConvertFrameAssert.__call__
     call_compiler = output_graph.OutputGraph.call_user_compiler
@@ -87,8 +80,6 @@ def watch_compile(
         except Exception as error:
             if isinstance(error, (exc.Unsupported, exc.UserError)) and not self._one_graph:
                 watcher.breaks.append(BreakEvent(error, effect=FRAME_SKIPPED, compiled_frame=frame.f_code.co_name))
-            else:
-                watcher.failures.append(error)
             raise
         finally:
             watcher.on_phase("running")
@@ -103,17 +94,8 @@ def watch_compile(
     def watched_call_compiler(self: Any, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
         watcher.graph_count += 1
         watcher.operators += sum(node.op in ("call_function", "call_method", "call_module") for node in gm.graph.nodes)
-        if watcher.keep_graphs:
-            watcher.graphs.append((gm, list(example_inputs)))
-        watcher.is_in_backend = True
         watcher.on_phase("backend")
-        try:
-            compiled = call_compiler(self, gm, example_inputs)
-        except BaseException:
-            watcher.failed_in_backend = True
-            raise
-        finally:
-            watcher.is_in_backend = False
+        compiled = call_compiler(self, gm, example_inputs)
         watcher.on_phase("dynamo")
         return compiled
 
