@@ -16,8 +16,9 @@ import compilebisect
 from compilebisect.cache_folder import cache_folder, torch_version, worker_environment
 from compilebisect.core.findings import Verdicts
 from compilebisect.core.input_spec import parse_spec
+from compilebisect.core.judge import LEFT_OUT
 from compilebisect.core.report import Environment, Report, Timing, report_json
-from compilebisect.core.walk import LEFT_OUT, UnitResult
+from compilebisect.core.unit_result import UnitResult
 from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener, SilentProgress
 from compilebisect.search.bisection import Bisection

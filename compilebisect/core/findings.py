@@ -10,8 +10,9 @@ from compilebisect.core.fingerprint import FaultKey, fault_key, fingerprint, wor
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Fault, Frame, Kind
 from compilebisect.core.report import Finding, Location, ModuleEntry, Origin, Status
+from compilebisect.core.unit_result import IntroducedFault, UnitResult
 from compilebisect.core.units import Unit
-from compilebisect.core.walk import IntroducedFault, UnitResult, Walk
+from compilebisect.core.walk import Walk
 
 _PACKAGES = ("site-packages/", "dist-packages/")
 
@@ -49,13 +50,9 @@ class Verdicts:
         return sorted(found, key=lambda group: (group[0].fault.kind.severity, self._order[group[1][0]]))
 
     def _showing(self, unit: Unit, item: IntroducedFault) -> Sequence[str]:
-        if item.path != unit.path:
-            return [item.path]
-        observation = self.walk.results[unit.id].observation
-        if item.fault.kind is Kind.DIVERGENCE and observation is not None and observation.faults_by_instance:
-            # Weights differ, so each instance has a verdict of its own.
-            return [path for path in unit.paths if observation.faults_by_instance.get(path)] or [unit.path]
-        return unit.paths
+        if item.instances:
+            return item.instances
+        return unit.paths if item.path == unit.path else [item.path]
 
     def _finding(self, number: str, item: IntroducedFault, paths: list[str]) -> Finding:
         fault, module = item.fault, paths[0]
@@ -152,7 +149,7 @@ class Verdicts:
     def _status(
         self, path: str, unit: Unit | None, result: UnitResult, own: list[Kind]
     ) -> tuple[Status, Origin | None]:
-        inherited = [fault.kind for fault in result.inherited]
+        inherited = [item.fault.kind for item in result.inherited if not item.instances or path in item.instances]
         kind = worst([*own, *inherited])
         if kind is not None:
             return kind.value, "introduced" if own else "inherited"

@@ -120,3 +120,17 @@ class ModuleTree:
     def weight(self, path: str) -> int:
         """Count the distinct called modules from `path` down: a rough measure of what its graph holds."""
         return sum(bool(self.records[other].calls) for other in [path, *self.descendants(path)])
+
+
+def moved_path(path: str, old: str, new: str) -> str:
+    """Return where the module at `path` is found when seen from `new` instead of `old`, which is it or above it.
+
+    A module that does not sit below `old` is shared with another place and stays where it is.
+    """
+    if path == old:
+        return new
+    prefix = f"{old}." if old else ""
+    if not path.startswith(prefix):
+        return path
+    rest = path[len(prefix) :]
+    return f"{new}.{rest}" if new else rest

@@ -19,7 +19,7 @@ from torch import nn
 
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import ProbeOrder
-from compilebisect.core.module_tree import GoldenCall
+from compilebisect.core.module_tree import GoldenCall, moved_path
 from compilebisect.core.outcome import Fault, Observation
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.compare import Comparison
@@ -141,7 +141,7 @@ def _probe_call(
     compiled = compiled_run(module, order, oracle, on_phase=on_phase)
     findings.take_watcher(compiled, call, is_first=path == order.path)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
-        findings.take_error(compiled, call)
+        findings.take_error(compiled, call, instance=None if path == order.path else path)
         return False
     on_phase("comparing")
     try:
@@ -154,7 +154,7 @@ def _probe_call(
             findings.notes.append(f"eager fails where compiled code does not: {text}")
         return not torch_internals.is_device_failure(error)
     if compiled.error is not None:
-        findings.take_error(compiled, call)
+        findings.take_error(compiled, call, instance=None if path == order.path else path)
     elif order.compares_values:
         findings.take_comparison(path, oracle.judge(compiled.record), call)
     return True
@@ -170,7 +170,7 @@ def _probe_instances(
     for path, calls in order.instances:
         module = model.get_submodule(path)
         pristine = StateSnapshot(module)
-        fenced = tuple(path + other.removeprefix(order.path) for other in order.fenced)
+        fenced = tuple(moved_path(other, order.path, path) for other in order.fenced)
         with fences(model, fenced):
             for call in calls:
                 if not _probe_call(module, order, path, call, findings, on_phase):
@@ -234,11 +234,17 @@ class _Findings:
         self.graphs = self.operators = self.frames_compiled = 0
         self.compile_s = 0.0
 
-    def add(self, fault: Fault, call: GoldenCall) -> Fault:
+    def add(self, fault: Fault, call: GoldenCall, *, instance: str | None = None) -> None:
+        """Keep a fault; one with an `instance` belongs to the values of that module, not to the code of all."""
         # The same line reached in two ways may be two modules' own.
         way = tuple((frame.file, frame.line) for frame in fault.frames)
         evidence = {**fault.evidence, "call": call.index}
-        return self.faults.setdefault((fault_key(fault), way), msgspec.structs.replace(fault, evidence=evidence))
+        if instance is not None:
+            evidence["instance"] = instance
+        fault = msgspec.structs.replace(fault, evidence=evidence)
+        self.faults.setdefault((fault_key(fault), way), fault)
+        if instance is not None:
+            self.by_instance.setdefault(instance, []).append(fault)
 
     def take_watcher(self, compiled: Compiled, call: GoldenCall, *, is_first: bool) -> None:
         watcher: CompileWatcher = compiled.watcher
@@ -253,17 +259,16 @@ class _Findings:
         for event in sorted(causes(watcher.breaks), key=lambda event: event.effect != FRAME_SKIPPED):
             self.add(fault_from_break(event, call), call)
 
-    def take_error(self, compiled: Compiled, call: GoldenCall) -> None:
+    def take_error(self, compiled: Compiled, call: GoldenCall, *, instance: str | None) -> None:
         assert compiled.error is not None
         self.has_failed = True
-        self.add(fault_from_error(compiled.error), call)
+        self.add(fault_from_error(compiled.error), call, instance=instance)
 
     def take_comparison(self, path: str, comparison: Comparison, call: GoldenCall) -> None:
         self.notes.extend(note for note in comparison.notes if note not in self.notes)
         self.is_blind = self.is_blind or comparison.is_constant_output
         for fault in faults_from_comparison(comparison):
-            fault = msgspec.structs.replace(fault, evidence={**fault.evidence, "instance": path})
-            self.by_instance.setdefault(path, []).append(self.add(fault, call))
+            self.add(fault, call, instance=path)
 
     def observation(self) -> Observation:
         return Observation(

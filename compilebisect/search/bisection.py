@@ -12,8 +12,9 @@ from compilebisect.core.fingerprint import worst
 from compilebisect.core.messages import Answer, CaptureOrder, Description, ProbeOrder
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Kind, Observation
+from compilebisect.core.unit_result import Probe
 from compilebisect.core.units import units_of
-from compilebisect.core.walk import Probe, Walk
+from compilebisect.core.walk import Walk
 from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener
 from compilebisect.search.golden_store import GoldenStore
@@ -81,7 +82,7 @@ class Bisection:
             has_ladder=self.settings.backend == "inductor",
             kinds=self.settings.check,
         )
-        self.store = GoldenStore(self.walk, self.scratch, self._compares_values(), self._capture)
+        self.store = GoldenStore(self.walk, self.scratch, self._capture)
 
     def walk_all(self) -> None:
         """Probe until every unit has its verdict."""
@@ -157,15 +158,12 @@ class Bisection:
 
     def order_for(self, probe: Probe) -> ProbeOrder:
         """Return what a worker must know to carry out a probe."""
-        settings, unit = self.settings, self.walk.units[probe.unit]
-        tree = self.walk.tree
-        is_check = probe.purpose == "check" and not probe.fenced
-        others = unit.paths[1:] if is_check and self._compares_values() else ()
+        settings, tree = self.settings, self.walk.tree
         return ProbeOrder(
             path=probe.path,
             folder=str(self.store.folder),
             calls=tree[probe.path].calls,
-            instances=tuple((path, tree[path].calls) for path in others if path not in self.store.failures),
+            instances=tuple((path, tree[path].calls) for path in probe.instances if path not in self.store.failures),
             backend=probe.rung.value if probe.rung else settings.backend,
             mode=settings.mode if probe.rung is None else None,
             dynamic=settings.dynamic,
@@ -210,7 +208,8 @@ class Bisection:
                 )
             self._send(probe)
             return
-        observation = self._observation(outcome)
+        unchecked = tuple(path for path in probe.instances if path in self.store.failures)
+        observation = msgspec.structs.replace(self._observation(outcome), unchecked=unchecked)
         self.worker_peak_bytes = max(self.worker_peak_bytes, observation.peak_bytes)
         self.give_back(worker)
         self.walk.record(probe, observation)

@@ -13,7 +13,7 @@ from compilebisect.core.messages import ReproOrder
 from compilebisect.core.outcome import Kind, Rung
 from compilebisect.core.report import Finding, Repro
 from compilebisect.core.repro_case import ReproCase
-from compilebisect.core.walk import IntroducedFault, Probe
+from compilebisect.core.unit_result import IntroducedFault, Probe
 from compilebisect.errors import CannotTestError
 from compilebisect.repro.prove import prove
 from compilebisect.repro.script import UnwritableCase, line_count, script_text
@@ -45,9 +45,8 @@ def prove_findings(bisection: Bisection, verdicts: Verdicts, out: Path, environm
 
 def _cases(bisection: Bisection, finding: Finding, item: IntroducedFault) -> Iterator[ReproCase]:
     settings = bisection.settings
-    unit = bisection.walk.unit_of[item.seen_in or item.path]
-    path = item.fault.evidence.get("instance")
-    path = path if path in unit.paths else unit.path
+    path = item.seen_in or item.path
+    unit = bisection.walk.unit_of[path]
     needs_backend = finding.kind is not Kind.GRAPH_BREAK
     probe = Probe(unit=unit.id, path=path, rung=None if needs_backend else Rung.EAGER, purpose="repro")
     reason = bisection.store.prepare(probe)

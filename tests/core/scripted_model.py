@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from compilebisect.core.call import CallContext
-from compilebisect.core.module_tree import CodeSpan, GoldenCall, ModuleRecord, ModuleTree
+from compilebisect.core.fingerprint import fault_key
+from compilebisect.core.module_tree import CodeSpan, GoldenCall, ModuleRecord, ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Frame, Kind, Observation, Rung, Stage
+from compilebisect.core.unit_result import Probe
 from compilebisect.core.units import units_of
-from compilebisect.core.walk import Probe, Walk
+from compilebisect.core.walk import Walk
 
 LINES_PER_CLASS = 10
 
@@ -85,6 +89,24 @@ class ScriptedModel:
 
     def observe(self, probe: Probe) -> Observation:
         self.probes.append(probe)
+        by_instance: dict[str, tuple[Fault, ...]] = {}
+        observation = self._observe(probe)
+        for path in (probe.path, *probe.instances):
+            fenced = tuple(moved_path(other, probe.path, path) for other in probe.fenced)
+            seen = self._observe(msgspec.structs.replace(probe, path=path, fenced=fenced))
+            if differing := [fault for fault in seen.faults if fault.kind is Kind.DIVERGENCE]:
+                by_instance[path] = tuple(
+                    msgspec.structs.replace(fault, evidence={"instance": path}) for fault in differing
+                )
+        if not observation.completed:
+            return observation
+        of_code = [fault for fault in observation.faults if fault.kind is not Kind.DIVERGENCE]
+        of_values = {fault_key(fault): fault for faults in reversed(by_instance.values()) for fault in faults}
+        return msgspec.structs.replace(
+            observation, faults=(*of_code, *of_values.values()), faults_by_instance=by_instance
+        )
+
+    def _observe(self, probe: Probe) -> Observation:
         inside = self._compiled_paths(probe.path, set(probe.fenced))
         faults: list[Fault] = []
         for planted in self.planted:

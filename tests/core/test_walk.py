@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compilebisect.core.findings import Verdicts
 from compilebisect.core.outcome import Fault, Kind, Observation, Rung, Stage
 from tests.core.scripted_model import Planted, ScriptedModel, introduced
 
@@ -212,3 +213,109 @@ def test_the_instance_that_shows_a_divergence_is_the_one_that_is_searched():
 def test_what_was_left_out_gets_no_finding_from_its_parents():
     model = ScriptedModel(NESTED, [Planted(Kind.GRAPH_BREAK, "enc.a.x")])
     assert introduced(model.walk(skip=["enc.a.x"])) == []
+
+
+def repeated(layers: int, below: tuple[str, ...] = ("fc", "act")) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """A model of equal layers, each with the same modules below, and the classes of its modules."""
+    names = [f"layers.{number}" for number in range(layers)]
+    children = {"": names, **{name: [f"{name}.{part}" for part in below] for name in names}}
+    classes = {f"{name}.{part}": part for name in names for part in below}
+    classes.update(dict.fromkeys(names, "Layer"))
+    return children, {"": "Net", **classes}
+
+
+def test_parts_of_repeated_layers_are_run_inside_their_layers_alone():
+    children, classes = repeated(12)
+    model = ScriptedModel(children, classes=classes)
+    model.walk()
+    runs = {probe.path: probe.instances for probe in model.probes}
+    assert runs["layers.0.fc"] == runs["layers.0.act"] == ()
+    assert runs["layers.0"] == tuple(f"layers.{number}" for number in range(1, 12))
+
+
+def test_a_part_that_also_stands_outside_the_layers_is_run_there():
+    children, classes = repeated(3, below=("fc",))
+    children[""].append("head")
+    model = ScriptedModel(children, classes={**classes, "head": "fc"})
+    model.walk()
+    assert {probe.path: probe.instances for probe in model.probes}["layers.0.fc"] == ("head",)
+
+
+@pytest.mark.parametrize("path", ["layers.7.fc", "layers.7"])
+def test_a_divergence_of_a_later_instance_is_found_in_it(path: str):
+    children, classes = repeated(12)
+    walk = ScriptedModel(children, [Planted(Kind.DIVERGENCE, path)], classes=classes).walk()
+    assert introduced(walk) == [(path, "divergence")]
+    statuses = {entry.path: (entry.status, entry.origin) for entry in Verdicts(walk, "").modules()}
+    assert statuses[path] == ("divergence", "introduced")
+    assert {path for path, status in statuses.items() if status == ("divergence", "inherited")} == (
+        {""} if path == "layers.7" else {"", "layers.7"}
+    )
+
+
+def test_two_instances_with_different_culprits_are_told_apart():
+    children, classes = repeated(6)
+    planted = [Planted(Kind.DIVERGENCE, "layers.2.fc"), Planted(Kind.DIVERGENCE, "layers.4")]
+    walk = ScriptedModel(children, planted, classes=classes).walk()
+    found = {(finding.module, finding.also_in) for finding in Verdicts(walk, "").findings}
+    assert found == {("layers.2.fc", ()), ("layers.4", ())}
+
+
+def test_an_interplay_inside_a_later_instance_names_its_region():
+    children, classes = repeated(6)
+    walk = ScriptedModel(
+        children, [Planted(Kind.DIVERGENCE, together=["layers.4.fc", "layers.4.act"])], classes=classes
+    ).walk()
+    (item,) = [item for result in walk.results.values() for item in result.introduced]
+    assert (item.path, item.region) == ("layers.4", ("layers.4.fc", "layers.4.act"))
+
+
+def test_layers_that_do_not_compile_leave_their_parts_to_be_run_one_by_one():
+    children, classes = repeated(4)
+    planted = [Planted(Kind.ERROR, f"layers.{number}") for number in range(4)]
+    walk = ScriptedModel(children, [*planted, Planted(Kind.DIVERGENCE, "layers.3.fc")], classes=classes).walk()
+    assert ("layers.3.fc", "divergence") in introduced(walk)
+
+
+def test_the_same_divergence_in_all_instances_is_one_finding_and_searched_once():
+    children, classes = repeated(12)
+    model = ScriptedModel(
+        children, [Planted(Kind.DIVERGENCE, f"layers.{number}.act") for number in range(12)], classes=classes
+    )
+    (finding,) = Verdicts(model.walk(), "").findings
+    assert (finding.module, len(finding.also_in)) == ("layers.0.act", 11)
+    assert sum(probe.purpose == "ladder" for probe in model.probes) <= 3
+
+
+@given(trees(), st.integers(2, 4), st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_divergence_in_any_instance_is_found_at_its_module(
+    block: dict[str, list[str]], count: int, data: st.DataObject
+):
+    names = [f"b{number}" for number in range(count)]
+    children = {"": list(names)}
+    classes = {"": "Net"}
+    for name in names:
+        for path, below in block.items():
+            place = f"{name}.{path}".rstrip(".")
+            children[place] = [f"{name}.{child}" for child in below]
+            classes[place] = f"Block.{path}"
+    paths = data.draw(st.lists(st.sampled_from(sorted(children)), min_size=1, max_size=2, unique=True))
+    model = ScriptedModel(children, [Planted(Kind.DIVERGENCE, path, type_name=path) for path in paths], classes=classes)
+    found = {
+        (path, finding.kind.value)
+        for finding in Verdicts(model.walk(), "").findings
+        for path in (finding.module, *finding.also_in)
+    }
+    assert found == {(path, "divergence") for path in paths}
+
+
+def test_a_fault_of_modules_left_out_is_not_given_to_their_parent():
+    walk = ScriptedModel(NESTED, [Planted(Kind.DIVERGENCE, "enc.a.x")]).walk(skip=["enc.a.x"])
+    assert introduced(walk) == []
+    assert any("left out" in note for note in walk.results[walk.unit_of["enc.a"].id].notes)
+
+
+def test_a_parent_brings_its_own_fault_also_where_a_child_is_left_out():
+    walk = ScriptedModel(NESTED, [Planted(Kind.DIVERGENCE, "enc.a")]).walk(skip=["enc.a.x"])
+    assert introduced(walk) == [("enc.a", "divergence")]

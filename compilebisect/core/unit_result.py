@@ -1,0 +1,66 @@
+"""What the walk asks for and what it keeps: probes, the faults that modules bring, the result of each unit."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import msgspec
+
+from compilebisect.core.outcome import Fault, Observation, Rung
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """One compile and run that the walk asks for.
+
+    `rung` None is the user's own backend. Modules in `fenced` are kept out of the compiled code. `is_cold` asks for a
+    worker in which the model never ran. `instances` are further modules of the unit to be run through the code that
+    was compiled for `path`, with the same modules below them fenced.
+    """
+
+    unit: int
+    path: str
+    rung: Rung | None = None
+    fenced: tuple[str, ...] = ()
+    is_cold: bool = False
+    purpose: str = "check"
+    instances: tuple[str, ...] = ()
+
+
+Steps = Generator[Probe, Observation, None]
+
+
+class IntroducedFault(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault that a module brings, with the region of children whose interplay it takes (empty for its own code).
+
+    `instances` are the modules of the unit that bring it, empty for all of them. `seen_in` is the module that has to
+    be compiled to see it, where that is not the module itself.
+    """
+
+    path: str
+    fault: Fault
+    region: tuple[str, ...] = ()
+    seen_in: str = ""
+    instances: tuple[str, ...] = ()
+
+    def is_of(self, path: str) -> bool:
+        """Return whether the module at `path`, one of the unit's, brings it."""
+        return not self.instances or path in self.instances
+
+
+class InheritedFault(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault that a module shows and that comes from below; `instances` as in `IntroducedFault`."""
+
+    fault: Fault
+    instances: tuple[str, ...] = ()
+
+
+class UnitResult(msgspec.Struct, kw_only=True):
+    """What the walk knows of one unit."""
+
+    observation: Observation | None = None
+    introduced: list[IntroducedFault] = []
+    inherited: list[InheritedFault] = []
+    is_implied: bool = False
+    skipped: str = ""
+    is_done: bool = False
+    notes: list[str] = []
