@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from compilebisect.core.outcome import Kind
-from compilebisect.core.repro_case import ReproCase, TensorValue
+from compilebisect.core.repro_case import Items, Ref, ReproCase, TensorValue
 from compilebisect.repro.expression import statement_text
 
 # Relative and absolute tolerance for the lowest precision that takes part. Source: torch.testing.assert_close.
@@ -19,15 +19,19 @@ _TOLERANCES = {
     "float16": (1e-3, 1e-5),
 }
 
-_LEAVES = '''def leaves(value):
-    """Return the tensors in nested containers."""
+_LEAVES = """def leaves(value):
+    if isinstance(value, (torch.Tensor, int, float, complex)):
+        return [torch.as_tensor(value)]
+    if not isinstance(value, (list, tuple)):
+        value = (value if isinstance(value, dict) else getattr(value, "__dict__", {})).values()
+    return [leaf for item in value for leaf in leaves(item)]"""
+
+_OUTLINE = """def outline(value):
     if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        value = vars(value).values() if hasattr(value, "__dict__") else ()
-    return [tensor for item in value for tensor in leaves(item)]'''
+        return type(value).__name__, value.layout, value.is_nested
+    parts = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    parts = dict(enumerate(value)) if isinstance(value, (list, tuple)) else parts
+    return type(value).__name__, {name: outline(part) for name, part in parts.items()}"""
 
 
 def _contexts(case: ReproCase) -> str:
@@ -52,52 +56,124 @@ def _callee(case: ReproCase) -> str:
     return "model" if method == "forward" else f"model.{method}"
 
 
-def run_lines(case: ReproCase, call: str) -> list[str]:
+def run_lines(case: ReproCase) -> list[str]:
     """Return the lines that compile the model up to its graphs and call it."""
-    lines = [f"    compiled = {compile_text(case, _callee(case), 'eager')}"]
+    return _in_contexts(case, f"{compile_text(case, _callee(case), 'eager')}(*args, **kwargs)")
+
+
+def _in_contexts(case: ReproCase, line: str) -> list[str]:
     contexts = _contexts(case)
-    return [*lines, *([f"    with {contexts}:", f"        {call}"] if contexts else [f"    {call}"])]
+    return [f"    with {contexts}:", f"        {line}"] if contexts else [f"    {line}"]
 
 
 def run_function(case: ReproCase) -> str:
-    """Return the function that calls the model once; for a divergence it returns all that can be compared."""
-    is_divergence = case.fault.kind is Kind.DIVERGENCE
-    result = " and return what it gives and changes" if is_divergence else ""
-    lines = [
-        "def run(model, args, kwargs, compiled):",
-        f'    """Call the model once, compiled or as it is{result}."""',
-        *(["    known = {name: set(vars(part)) for name, part in model.named_modules()}"] if is_divergence else []),
-        f"    function = {compile_text(case, _callee(case))} if compiled else {_callee(case)}",
-        f"    torch.manual_seed({case.seed})",
-    ]
-    keep = "output = " if is_divergence or case.train else ""
-    contexts = _contexts(case)
-    call = f"{keep}function(*args, **kwargs)"
-    lines += [f"    with {contexts}:", f"        {call}"] if contexts else [f"    {call}"]
+    """Return the functions that call the model once; for a divergence it returns all that is compared."""
+    what = case.fault.type if case.fault.kind is Kind.DIVERGENCE else ""
+    lines = ["def run(model, args, kwargs, compiled):"]
+    if what == "mutation":
+        lines.append("    before = {(part, name) for part in model.modules() for name in vars(part)}")
+    lines.append(f"    function = {compile_text(case, _callee(case))} if compiled else {_callee(case)}")
+    if case.train or what not in ("", "shape", "dtype", "device", "stride", "requires_grad", "structure", "aliasing"):
+        lines.append(f"    torch.manual_seed({case.seed})")
+    keep = "output = " if what or case.train else ""
+    lines += _in_contexts(case, f"{keep}function(*args, **kwargs)")
     if case.train:
         # A plain sum has no gradient behind a normalisation; other weights for each element show more.
         lines += [
-            "    outputs = [t for t in leaves(output) if t.requires_grad]",
-            "    torch.autograd.backward(outputs, [torch.randn_like(t) for t in outputs])",
+            "    outputs = [leaf for leaf in leaves(output) if leaf.requires_grad]",
+            "    torch.autograd.backward(outputs, [torch.randn_like(leaf) for leaf in outputs])",
         ]
-    if is_divergence:
-        lines += _result_lines(case)
+    lines += _result_lines(case, what)
     text = "\n".join(lines)
-    return f"{_LEAVES}\n\n\n{text}" if case.train else text
+    helpers = [_LEAVES] if "leaves(" in text else []
+    helpers += [_OUTLINE] if what == "structure" else []
+    return "\n\n\n".join([*helpers, text])
 
 
-def _result_lines(case: ReproCase) -> list[str]:
-    lines = [
-        "    # torch.compile leaves private notes of its own on a module; they are not what the model changed.",
-        "    state = {",
-        '        name: {key: item for key, item in vars(part).items() if key in known.get(name, ()) or key[0] != "_"}',
-        "        for name, part in model.named_modules()",
-        "    }",
-        '    result = {"output": output, "inputs": {"args": args, "kwargs": kwargs}, "state": state}',
-    ]
+def _result_lines(case: ReproCase, what: str) -> list[str]:
+    if what == "mutation":
+        return [
+            "    known = vars(torch.nn.Module())",
+            "    # torch.compile leaves private notes of its own on a module; they are not what the model changed.",
+            "    state = [",
+            "        value for part in model.modules() for name, value in vars(part).items()",
+            '        if name not in known and ((part, name) in before or name[0] != "_")',
+            "    ]",
+            "    return leaves([args, kwargs, state, *model.parameters(), *model.buffers()])",
+        ]
+    if what == "aliasing":
+        return ["    return leaves(output), leaves([args, kwargs, *model.parameters(), *model.buffers()])"]
+    if what == "structure":
+        return ["    return outline(output)"]
+    if not what:
+        return []
+    outputs = _plain_outputs(case) or "leaves(output)"
     if case.train:
-        lines.append('    result["grad"] = [t.grad for t in (*model.parameters(), *leaves((args, kwargs)))]')
-    return [*lines, "    return result"]
+        outputs = f"[*{outputs}, *leaves([leaf.grad for leaf in (*model.parameters(), *leaves((args, kwargs)))])]"
+    return [f"    return {outputs}"]
+
+
+def _plain_outputs(case: ReproCase) -> str:
+    """Return the list of outputs of a graph that returns tensors alone."""
+    if case.graph is None:
+        return ""
+    tensors = {operator.name for operator in case.graph.operators if operator.output is not None}
+    output = case.graph.output
+    if isinstance(output, Ref) and output.name in tensors:
+        return "[output]"
+    if isinstance(output, Items) and all(isinstance(item, Ref) and item.name in tensors for item in output.items):
+        return "list(output)"
+    return ""
+
+
+def compare_lines(case: ReproCase) -> list[str]:
+    """Return the lines that compare `eager` with `compiled` for the one type of divergence that the case is about."""
+    what = case.fault.type
+    if what in ("values", "mutation"):
+        rtol, atol, source = tolerance(case)
+        shown = f"verdict(1, f'divergence \"{what}\" (largest difference {{float((one - other).abs().max()):.3g}})')"
+        shapes = (
+            "verdict(1, 'divergence \"mutation\" (other shapes)')"
+            if what == "mutation"
+            else ("verdict(125, 'another failure, divergence \"shape\"')")
+        )
+        is_wrong = f"~torch.isclose(other, one, rtol={rtol:g}, atol={atol:g}, equal_nan=True)"
+        if what == "values":  # NaN and infinity at other places are a fault of another type
+            is_wrong = f"({is_wrong} & one.isfinite() & other.isfinite())"
+        return [
+            "    if [leaf.shape for leaf in eager] != [leaf.shape for leaf in compiled]:",
+            f"        {shapes}",
+            "    for pair in zip(eager, compiled):",
+            "        one, other = (leaf.to(torch.promote_types(leaf.dtype, torch.float64)) for leaf in pair)",
+            f"        if {is_wrong}.any():  # {source}",
+            f"            {shown}",
+        ]
+    if what == "nonfinite":
+        return [
+            "    for one, other in zip(eager, compiled):",
+            "        if not torch.equal(one.isnan(), other.isnan()) or not torch.equal(one.isinf(), other.isinf()):",
+            "            verdict(1, 'divergence \"nonfinite\" (NaN or infinity at other places)')",
+        ]
+    if what == "aliasing":
+        return [
+            "    def shared(outputs, sources):",
+            "        one, other = ([leaf.untyped_storage().data_ptr() for leaf in part] for part in (outputs, sources))",
+            "        return {(i, j) for i, out in enumerate(one) for j, source in enumerate(other) if out == source != 0}",
+            "",
+            "    if found := shared(*compiled) - shared(*eager):",
+            "        verdict(1, f'divergence \"aliasing\" (outputs and inputs share memory, compiled alone: {found})')",
+        ]
+    if what != "structure":
+        part = "leaf.stride()" if what == "stride" else f"leaf.{what}"
+        some = " if leaf.numel()" if what == "stride" else ""
+        lines = [f"    eager, compiled = ([{part} for leaf in result{some}] for result in (eager, compiled))"]
+    else:
+        lines = []
+    return [
+        *lines,
+        "    if eager != compiled:",
+        f"        verdict(1, f'divergence \"{what}\" ({{eager}} in eager, {{compiled}} in compiled)')",
+    ]
 
 
 def tolerance(case: ReproCase) -> tuple[float, float, str]:

@@ -17,7 +17,7 @@ import jinja2
 from compilebisect.core.outcome import Kind
 from compilebisect.core.repro_case import Graph, Program, ReproCase, Statement
 from compilebisect.repro.expression import graph_text, statement_text, value_text
-from compilebisect.repro.run_text import run_function, run_lines, tolerance
+from compilebisect.repro.run_text import compare_lines, run_function, run_lines
 from compilebisect.repro.wording import expected_text, head_lines
 
 _TEMPLATES = {
@@ -27,12 +27,12 @@ _TEMPLATES = {
     Kind.CRASH: "process.py.jinja",
     Kind.TIMEOUT: "process.py.jinja",
 }
-_STANDARD = ("argparse", "json", "os", "sys", "traceback")
+_STANDARD = ("os", "sys")
 _STANDARD_BY_KIND = {
-    Kind.GRAPH_BREAK: ("linecache", "logging", "re"),
-    Kind.DIVERGENCE: ("dataclasses",),
-    Kind.CRASH: ("signal", "subprocess"),
-    Kind.TIMEOUT: ("signal", "subprocess"),
+    Kind.GRAPH_BREAK: ("logging",),
+    Kind.ERROR: ("traceback",),
+    Kind.CRASH: ("json", "multiprocessing", "signal"),
+    Kind.TIMEOUT: ("json", "multiprocessing", "signal"),
 }
 _NEW = '''def new(cls, **attributes):
     """Make an object from its class and attributes alone; its constructor is not called."""
@@ -90,6 +90,7 @@ def script_text(case: ReproCase, *, script_dir: Path, saved_name: str = "") -> s
     if template is None:
         raise UnwritableCase(f"no script shows a {case.fault.kind.value}")
     build, definitions, args, kwargs = _program_parts(case)
+    build = [_plainly_made(line, definitions) for line in build]
     body = "\n".join([*definitions, "def make(device):", *build, f"    return {args}, {kwargs}"])
     functions = [text for call, text in _FUNCTIONS if re.search(rf"(?<![\w.]){re.escape(call)}", body)]
     code = place_code(case)
@@ -102,7 +103,7 @@ def script_text(case: ReproCase, *, script_dir: Path, saved_name: str = "") -> s
         "standard_imports": [
             f"import {name}" for name in sorted((*_STANDARD, *_STANDARD_BY_KIND.get(case.fault.kind, ())))
         ],
-        "expected_text": json.dumps(expected_text(case)),
+        "expected": expected_text(case),
         "functions": functions,
         "definitions": definitions,
         "settings": [line for line in settings if not line.startswith("import ")],
@@ -112,16 +113,16 @@ def script_text(case: ReproCase, *, script_dir: Path, saved_name: str = "") -> s
         "seed": case.seed,
         "saved_file": saved_name if case.tensor_file else "",
         "device": case.device.split(":")[0],
-        "fault_type": json.dumps(case.fault.type),
-        "fault_code": json.dumps(code),
-        "run": run_lines(case, "compiled(*args, **kwargs)"),
+        "conditions": _conditions(case, code),
+        "observed": repr(_observed(case, code)),
+        "run": run_lines(case),
         "run_function": run_function(case),
+        "compare": compare_lines(case) if case.fault.kind is Kind.DIVERGENCE else [],
         "user_imports": _user_imports(case),
         "user_folders": _user_folders(case, script_dir),
         "deadline_s": int(case.deadline_s),
         "process_same": _process_same(case),
     }
-    values["rtol"], values["atol"], values["tolerance_source"] = tolerance(case)
     text = _environment().get_template(template).render(values)
     return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
 
@@ -171,6 +172,16 @@ def _program_parts(case: ReproCase) -> tuple[list[str], list[str], str, str]:
 
 
 _LOAD = '    model.load_state_dict({key[6:]: value for key, value in saved.items() if key.startswith("state.")})'
+
+
+def _plainly_made(line: str, definitions: list[str]) -> str:
+    """Call the class itself where it has no constructor of its own that could do more than `new_module` does."""
+    match = re.search(r"new_module\((\w+)\)$", line)
+    if match is None:
+        return line
+    text = next((text for text in definitions if re.search(rf"^class {match[1]}\(", text, re.MULTILINE)), "")
+    is_plain = re.search(rf"^class {match[1]}\((torch\.)?nn\.Module\):", text, re.MULTILINE) and "__init__" not in text
+    return line.replace(match[0], f"{match[1]}()") if is_plain and "__new__" not in text else line
 
 
 def _graph_parts(graph: Graph, definitions: list[str]) -> tuple[list[str], list[str], str, str]:
@@ -226,6 +237,18 @@ def _user_imports(case: ReproCase) -> list[str]:
 def _user_folders(case: ReproCase, script_dir: Path) -> str:
     folders = [os.path.relpath(file.folder, script_dir.resolve()) for file in case.user_files]
     return "".join(f"{json.dumps(folder)}, " for folder in dict.fromkeys(folders)).rstrip()
+
+
+def _conditions(case: ReproCase, code: str) -> str:
+    """Return the condition under which the text of a break or an error tells of the same fault."""
+    what = case.fault.type
+    same = f"{what!r} in names" if case.fault.kind is Kind.ERROR else f"{what!r} in text"
+    return f"{same} and {code!r} in text" if code else same
+
+
+def _observed(case: ReproCase, code: str) -> str:
+    fault = case.fault
+    return f"{fault.kind.value} {json.dumps(fault.type)}" + (f" at {json.dumps(code)}" if code else "")
 
 
 def _process_same(case: ReproCase) -> str:
