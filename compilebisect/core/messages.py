@@ -63,6 +63,14 @@ class ReproOrder(msgspec.Struct, frozen=True, kw_only=True):
     environment: tuple[tuple[str, str], ...] = ()
 
 
+class ScriptOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A script to run, with its arguments and what is added to the environment."""
+
+    path: str
+    args: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+
+
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """What the eager run told: the modules, where the model comes from, and what it ran on."""
 

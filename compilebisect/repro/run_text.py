@@ -127,32 +127,15 @@ def _plain_outputs(case: ReproCase) -> str:
 
 
 def compare_lines(case: ReproCase) -> list[str]:
-    """Return the lines that compare `eager` with `compiled` for the one type of divergence that the case is about."""
+    """Return the body of a function that tells how `compiled` differs from `eager`, for the case's type alone."""
     what = case.fault.type
     if what in ("values", "mutation"):
-        rtol, atol, source = tolerance(case)
-        shown = f"verdict(1, f'divergence \"{what}\" (largest difference {{float((one - other).abs().max()):.3g}})')"
-        shapes = (
-            "verdict(1, 'divergence \"mutation\" (other shapes)')"
-            if what == "mutation"
-            else ("verdict(125, 'another failure, divergence \"shape\"')")
-        )
-        is_wrong = f"~torch.isclose(other, one, rtol={rtol:g}, atol={atol:g}, equal_nan=True)"
-        if what == "values":  # NaN and infinity at other places are a fault of another type
-            is_wrong = f"({is_wrong} & one.isfinite() & other.isfinite())"
-        return [
-            "    if [leaf.shape for leaf in eager] != [leaf.shape for leaf in compiled]:",
-            f"        {shapes}",
-            "    for pair in zip(eager, compiled):",
-            "        one, other = (leaf.to(torch.promote_types(leaf.dtype, torch.float64)) for leaf in pair)",
-            f"        if {is_wrong}.any():  # {source}",
-            f"            {shown}",
-        ]
+        return _value_lines(case, what)
     if what == "nonfinite":
         return [
             "    for one, other in zip(eager, compiled):",
             "        if not torch.equal(one.isnan(), other.isnan()) or not torch.equal(one.isinf(), other.isinf()):",
-            "            verdict(1, 'divergence \"nonfinite\" (NaN or infinity at other places)')",
+            "            return 'divergence \"nonfinite\" (NaN or infinity at other places)'",
         ]
     if what == "aliasing":
         return [
@@ -160,19 +143,36 @@ def compare_lines(case: ReproCase) -> list[str]:
             "        places = [leaf.untyped_storage().data_ptr() for leaf in sources]",
             "        return {n for n, leaf in enumerate(outputs) if leaf.untyped_storage().data_ptr() in places}",
             "",
-            "    if found := shared(*compiled) - shared(*eager):",
-            "        verdict(1, f'divergence \"aliasing\" (outputs {found} share memory with inputs)')",
+            "    found = shared(*compiled) - shared(*eager)",
+            "    return found and f'divergence \"aliasing\" (outputs {found} share memory with inputs)'",
         ]
+    lines = []
     if what != "structure":
         part = "leaf.stride()" if what == "stride" else f"leaf.{what}"
         some = " if leaf.numel()" if what == "stride" else ""
         lines = [f"    eager, compiled = ([{part} for leaf in result{some}] for result in (eager, compiled))"]
-    else:
-        lines = []
+    shown = f'divergence "{what}" ({{eager}} in eager, {{compiled}} in compiled)'
+    return [*lines, f"    return eager != compiled and f'{shown}'"]
+
+
+def _value_lines(case: ReproCase, what: str) -> list[str]:
+    rtol, atol, source = tolerance(case)
+    is_wrong = f"~torch.isclose(other, one, rtol={rtol:g}, atol={atol:g}, equal_nan=True)"
+    if what == "values":  # NaN and infinity at other places are a fault of another type
+        is_wrong = f"({is_wrong} & one.isfinite() & other.isfinite())"
+    figures = "largest difference {(one - other).abs().max():.3g} of {one.abs().max():.3g}"
+    shape = (
+        "return 'divergence \"mutation\" (other shapes)'"
+        if what == "mutation"
+        else "verdict(125, 'another failure, divergence \"shape\"')"
+    )
     return [
-        *lines,
-        "    if eager != compiled:",
-        f"        verdict(1, f'divergence \"{what}\" ({{eager}} in eager, {{compiled}} in compiled)')",
+        "    if [leaf.shape for leaf in eager] != [leaf.shape for leaf in compiled]:",
+        f"        {shape}",
+        "    for pair in zip(eager, compiled):",
+        "        one, other = (leaf.to(torch.promote_types(leaf.dtype, torch.float64)) for leaf in pair)",
+        f"        if {is_wrong}.any():  # {source}",
+        f"            return f'divergence \"{what}\" ({figures})'",
     ]
 
 

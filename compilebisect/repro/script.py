@@ -211,8 +211,6 @@ def _settings(case: ReproCase) -> list[str]:
 def _imports(case: ReproCase, body: str, settings: list[str]) -> list[str]:
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
     lines = ["import torch", *(line for line in settings if line.startswith("import "))]
-    if case.fault.kind is Kind.GRAPH_BREAK:
-        lines.append("import torch._logging")
     for line in sorted(case.imports):
         if "__future__" in line or any(name in used for name in _imported_names(line)):
             lines.append(line)

@@ -89,11 +89,14 @@ def verify(
     if not has_ended:
         output, _ = process.communicate()
     seconds = time.monotonic() - started
+    return judge(output, process.returncode if has_ended else None, expected, code, seconds=seconds)
+
+
+def judge(output: str, status: int | None, expected: Fault, code: str = "", *, seconds: float = 0.0) -> Verification:
+    """Say what a run of a script proved, by its output and exit status (None if it was killed at the deadline)."""
     line = next((text for text in reversed(output.splitlines()) if _VERDICT.match(text)), "")
-    proof = _proof(line, process.returncode, expected, code) if has_ended else Proof.NO_END
-    return Verification(
-        proof=proof, line=line, seconds=seconds, exit_status=process.returncode, tail=output[-_TAIL_CHARS:]
-    )
+    proof = Proof.NO_END if status is None else _proof(line, status, expected, code)
+    return Verification(proof=proof, line=line, seconds=seconds, exit_status=status, tail=output[-_TAIL_CHARS:])
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:

@@ -29,6 +29,7 @@ from compilebisect.core.repro_case import (
 from compilebisect.core.repro_case import Mapping as MappingValue
 from compilebisect.runtime.graph_names import Attributes, Names, module_path_of, readable_name
 from compilebisect.runtime.module_source import CannotMakeCase, environment
+from compilebisect.runtime.rerun import run_once
 from compilebisect.runtime.source_extract import SourceExtractor
 from compilebisect.runtime.source_file import NotExtractable
 from compilebisect.runtime.tensor_source import TensorFile, tensor_value
@@ -77,6 +78,7 @@ def graph_case(
     file = TensorFile(tensor_file) if tensor_file else None
     writer = _GraphWriter(ValueBuilder(device=device, file=file), Attributes(module))
     try:
+        writer.results = _results(gm, example_inputs, context, device, file)
         graph = writer.graph(gm, example_inputs)
         definitions, user_files, notes = _operator_sources(writer, import_user_code)
     except (NotRebuildable, NotExtractable, NotNameable) as error:
@@ -107,6 +109,7 @@ class _GraphWriter:
         self.attributes = attributes
         self.operators: set[tuple[str, str]] = set()
         self.has_symbols = False
+        self.results: dict[str, TensorValue] = {}
 
     def graph(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any] | None) -> Graph:
         """Describe one graph; the bodies of higher-order operators come without inputs of their own."""
@@ -190,7 +193,6 @@ class _GraphWriter:
             self.values.imports.add("import torch.utils.checkpoint")
             target = "torch.utils.checkpoint.checkpoint"
             kwargs = tuple(item for item in kwargs if item[0] in ("use_reentrant", "preserve_rng_state"))
-        example = node.meta.get("example_value")
         return Operator(
             name=names.new(node, node.name),
             kind=kind,
@@ -198,8 +200,12 @@ class _GraphWriter:
             args=args,
             kwargs=kwargs,
             module=module_path_of(node),
-            output=_described(example, self.values.device),
+            output=self._result(names, node),
         )
+
+    def _result(self, names: Names, node: torch.fx.Node) -> TensorValue | None:
+        seen = self.results.get(node.name)
+        return seen or _described(node.meta.get("example_value"), self.values.device, "", None)
 
     def _function(self, function: Any) -> str:
         name = name_of(function)
@@ -267,11 +273,39 @@ def _renamed(operator: Operator, names: Names) -> Operator:
     )
 
 
-def _described(example: Any, device: str) -> TensorValue | None:
+def _results(
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    context: CallContext | None,
+    device: str,
+    file: TensorFile | None,
+) -> dict[str, TensorValue]:
+    """Run the graph in eager mode and describe what each operator gives, so that a smaller graph can begin there."""
+    found: dict[str, TensorValue] = {}
+
+    class Recorder(torch.fx.Interpreter):
+        def run_node(self, node: torch.fx.Node) -> Any:
+            result = super().run_node(node)
+            if node.op in ("call_function", "call_method"):
+                described = _described(result, device, f"result.{node.name}", file)
+                if described is not None:
+                    found[node.name] = described
+            return result
+
+    switches = CallContext("no_grad") if context is None else context
+    recorder = Recorder(gm)
+    try:
+        run_once(recorder.run, tuple(inputs), {}, switches)
+    except Exception:  # noqa: BLE001 - what was described up to here is of use; the rest keeps its fake description
+        return found
+    return found
+
+
+def _described(example: Any, device: str, key: str, file: TensorFile | None) -> TensorValue | None:
     if not isinstance(example, torch.Tensor):
         return None
     try:
-        return tensor_value(example, "", device=device)
+        return tensor_value(example, key, device=device, file=file)
     except TypeError:
         return None
 

@@ -1,0 +1,41 @@
+"""Which part of a script judges, and so must stay as it is while the rest of it shrinks."""
+
+from __future__ import annotations
+
+import ast
+
+from compilebisect.core.outcome import Kind
+from compilebisect.core.repro_case import ReproCase
+
+# What our own scripts call from the part that judges.
+_FUNCTIONS = frozenset({"verdict", "unforeseen", "main", "run", "child", "chain", "leaves", "outline", "difference"})
+# Whoever calls these decides how the script ends, or compiles.
+_ENDS = frozenset({"exit", "_exit", "abort", "kill", "SystemExit", "quit", "compile", "excepthook"})
+
+
+def is_check(statement: ast.stmt) -> bool:
+    """Return whether a top-level statement of a script belongs to the part that compiles and judges."""
+    if isinstance(statement, ast.ClassDef | ast.Import | ast.ImportFrom):
+        return False
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return statement.name in _FUNCTIONS or _ends_or_compiles(statement)
+    if isinstance(statement, ast.If | ast.Try | ast.For | ast.While | ast.With):
+        return True
+    return _ends_or_compiles(statement)
+
+
+def _ends_or_compiles(statement: ast.stmt) -> bool:
+    names = {node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute)}
+    names |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    return bool(names & _ENDS)
+
+
+def kept_lines(case: ReproCase, code: str) -> frozenset[str]:
+    """Return the lines of a case's script outside of its check that must stay word for word.
+
+    The line that the fault points to; the seed, where results are compared; and what takes the model to the device.
+    """
+    lines = {code, "model.to(device)"} if code else {"model.to(device)"}
+    if case.fault.kind is Kind.DIVERGENCE:
+        lines.add(f"torch.manual_seed({case.seed})")
+    return frozenset(lines)

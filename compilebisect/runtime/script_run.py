@@ -1,0 +1,47 @@
+"""Runs a Python script in this process as `python SCRIPT` would, in a process that has torch imported already."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from compilebisect.core.messages import ScriptOrder
+from compilebisect.workers.worker import flush_output
+
+#: Of a script that ends with an exception that it does not handle itself.
+UNHANDLED = 125
+
+
+def run_script(state: dict[str, Any], payload: bytes) -> bytes:
+    """Run the script of this `ScriptOrder`; the process ends with the script's exit status."""
+    order = msgspec.msgpack.decode(payload, type=ScriptOrder)
+    os.environ.update(order.environment)
+    _run(Path(order.path), order.args)
+
+
+def _run(path: Path, args: tuple[str, ...]) -> NoReturn:
+    source = path.read_text(encoding="utf-8")
+    module = types.ModuleType("__main__")
+    module.__file__ = str(path)
+    sys.modules["__main__"] = module
+    sys.argv = [str(path), *args]
+    sys.path.insert(0, str(path.parent))
+    os.chdir(path.parent)
+    try:
+        exec(compile(source, str(path), "exec"), module.__dict__)
+    except SystemExit as stop:
+        _leave(stop.code if isinstance(stop.code, int) else int(stop.code is not None))
+    except BaseException:  # noqa: BLE001 - the script's own hook decides, as at the end of any program
+        sys.excepthook(*sys.exc_info())
+        _leave(UNHANDLED)
+    _leave(0)
+
+
+def _leave(status: int) -> NoReturn:
+    flush_output()
+    os._exit(status)

@@ -1,0 +1,132 @@
+"""Makes a repro script smaller while it shows the same fault, within a budget of seconds."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from compilebisect.core.outcome import Kind
+from compilebisect.core.reduce.graph import smaller_graphs
+from compilebisect.core.reduce.python_source import simplifications
+from compilebisect.core.repro_case import Graph, ReproCase
+from compilebisect.repro.check_part import is_check, kept_lines
+from compilebisect.repro.script import place_code, script_text, write_script
+from compilebisect.repro.verify import Proof, Verification, judge
+from compilebisect.search.script_runner import ScriptRunner
+
+T = TypeVar("T")
+# A candidate may take this many times as long as the script that it comes from, and at least so many seconds.
+_SLOWER = 4.0
+_LEAST_S = 15.0
+# While a hang shrinks, waiting this long tells a hang from what ends; the final script has its full deadline again.
+_HANG_S = 10.0
+# A smaller script whose results differ this many times less than at first shows rounding, not the fault.
+_FAINTER = 30.0
+_FIGURES = re.compile(r"largest difference (\S+) of (\S+)\)")
+_DEADLINE = re.compile(r"^DEADLINE_S = \d+$", re.MULTILINE)
+
+
+class Reduced(msgspec.Struct, frozen=True, kw_only=True):
+    """The smallest script that showed the fault, its graph's operators, and how many candidates were run."""
+
+    text: str
+    operators: int
+    runs: int
+
+
+class Reduction:
+    """Shrinks the script of one case, which was seen to show its fault in `first`.
+
+    `folder` gets the candidates, which are run one at a time. `on_smaller` is told of each better script.
+    """
+
+    def __init__(
+        self,
+        case: ReproCase,
+        first: Verification,
+        runner: ScriptRunner,
+        folder: Path,
+        *,
+        budget_s: float,
+        environment: Mapping[str, str],
+        on_smaller: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._final_deadline_s = int(case.deadline_s)
+        if case.fault.kind is Kind.TIMEOUT:
+            case = msgspec.structs.replace(case, deadline_s=min(case.deadline_s, _HANG_S))
+        self._case, self._first, self._runner = case, first, runner
+        self._path = folder / "candidate.py"
+        self._end = time.monotonic() + budget_s
+        self._environment = environment
+        self._on_smaller = on_smaller
+        self._timeout_s = max(_SLOWER * first.seconds, _LEAST_S)
+        self._code = place_code(case)
+        self._answers: dict[str, bool] = {}
+        self._runs_before = runner.runs
+        write_script(case, self._path)
+        self._text = self._path.read_text(encoding="utf-8")
+        self._operators = case.operator_count
+
+    def run(self) -> bool:
+        """Shrink; returns False where the budget ended it. An interrupt leaves the best so far."""
+        if self._case.graph is not None and not self._drive(
+            smaller_graphs(self._case.graph), self._text_of_graph, self._take_graph
+        ):
+            return False
+        steps = simplifications(self._text, is_check, kept_lines(self._case, self._code))
+        return self._drive(steps, lambda text: text, self._take_text)
+
+    def best(self) -> Reduced:
+        """Return the smallest script so far, with the case's own deadline."""
+        text = _DEADLINE.sub(f"DEADLINE_S = {self._final_deadline_s}", self._text)
+        return Reduced(text=text, operators=self._operators, runs=self._runner.runs - self._runs_before)
+
+    def _drive(self, steps: Generator[T, bool, T], text_of: Callable[[T], str], take: Callable[[T], None]) -> bool:
+        """Answer the candidates of a search; returns False where the budget ended it."""
+        try:
+            candidate = next(steps)
+            while time.monotonic() < self._end:
+                shows = self._shows(text_of(candidate))
+                if shows:
+                    take(candidate)
+                candidate = steps.send(shows)
+        except StopIteration:
+            return True
+        return False
+
+    def _shows(self, text: str) -> bool:
+        if text not in self._answers:
+            self._path.write_text(text, encoding="utf-8")
+            end = self._runner.run(self._path, timeout_s=self._timeout_s, environment=self._environment)
+            seen = judge(end.output, end.status, self._case.fault, self._code, seconds=end.seconds)
+            self._answers[text] = seen.proof is Proof.SHOWN and not self._is_faint(seen)
+        return self._answers[text]
+
+    def _is_faint(self, seen: Verification) -> bool:
+        before, after = _relative_difference(self._first.line), _relative_difference(seen.line)
+        return before is not None and after is not None and after < before / _FAINTER
+
+    def _text_of_graph(self, graph: Graph) -> str:
+        case = msgspec.structs.replace(self._case, graph=graph)
+        return script_text(case, script_dir=self._path.parent, saved_name=self._path.with_suffix(".safetensors").name)
+
+    def _take_graph(self, graph: Graph) -> None:
+        case = msgspec.structs.replace(self._case, graph=graph)
+        self._operators = case.operator_count
+        self._take_text(self._text_of_graph(graph))
+
+    def _take_text(self, text: str) -> None:
+        self._text = text
+        self._on_smaller(text)
+
+
+def _relative_difference(line: str) -> float | None:
+    figures = _FIGURES.search(line)
+    if figures is None or float(figures[2]) == 0:
+        return None
+    return float(figures[1]) / float(figures[2])
