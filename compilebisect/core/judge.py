@@ -11,9 +11,9 @@ import msgspec
 
 from compilebisect.core.blame import has_user_stack, is_same_as_child, owner_below
 from compilebisect.core.fingerprint import FaultKey, fault_key
-from compilebisect.core.minimal_set import minimal_set
 from compilebisect.core.module_tree import ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation, Rung, Stage
+from compilebisect.core.reduce.search import smallest_subset
 from compilebisect.core.unit_result import InheritedFault, IntroducedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit
 
@@ -178,7 +178,7 @@ class Judge:
             return ()
         if fault.kind is Kind.TIMEOUT or len(children) == 1:
             return tuple(children)
-        search = minimal_set(children)
+        search = smallest_subset(children)
         try:
             kept = next(search)
             while True:

@@ -1,0 +1,1 @@
+"""Reduction: searches that propose something smaller and are sent whether the fault still shows."""
