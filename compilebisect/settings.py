@@ -10,6 +10,8 @@ from compilebisect.core.outcome import Kind
 
 DEFAULT_KINDS = tuple(kind for kind in Kind if kind is not Kind.SLOWDOWN)
 DEFAULT_TIMEOUT_S = 300.0
+DEFAULT_REDUCE_SECONDS = 120.0
+DEFAULT_REPRO_RUNS = 3
 DEFAULT_OUT = "compilebisect-out"
 
 
@@ -19,7 +21,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `target` is `path/to/file.py:Name` or `package.module:Name`. `spec` is the input spec as parsed JSON and
     `spec_dir` the folder that paths inside it are relative to; `inputs` is `FILE.py:FUNC` instead of a spec.
     `tolerance` is (rtol, atol); `timeout_s` the seconds that one module's check may take.
-    `workers` 0 means automatic: 1 on a GPU, else the number of cores.
+    `workers` 0 means automatic: 1 on a GPU, else the number of cores. `reduce_seconds` is the budget for shrinking
+    one repro script, `repro_runs` how often it is run as a proof.
     """
 
     target: str
@@ -45,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     tolerance: tuple[float, float] | None = None
     repro: bool = True
+    reduce_seconds: float = DEFAULT_REDUCE_SECONDS
+    repro_runs: int = DEFAULT_REPRO_RUNS
     cache: bool = True
     all_modules: bool = False
     verbose: bool = False

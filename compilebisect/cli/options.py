@@ -167,6 +167,15 @@ def device_from_text(text: str) -> str:
     raise ValueError(f"unknown device {text!r}{did_you_mean(text, choices)} (choose from {', '.join(choices)})")
 
 
+def seconds(text: str) -> float:
+    """Return a number of seconds, 0 included.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    return 0.0 if text.strip() in ("0", "0.0") else positive_seconds(text)
+
+
 def positive_seconds(text: str) -> float:
     """Return a number of seconds above 0.
 

@@ -17,6 +17,7 @@ from compilebisect.cli.options import (
     init_from_text,
     kinds_from_text,
     positive_seconds,
+    seconds,
     tolerance_from_text,
     whole_number_from,
 )
@@ -25,7 +26,14 @@ from compilebisect.cli.progress import progress_on_stderr
 from compilebisect.core.report_diff import exit_status
 from compilebisect.errors import TargetError, UsageError
 from compilebisect.render import FORMATS
-from compilebisect.settings import DEFAULT_KINDS, DEFAULT_OUT, DEFAULT_TIMEOUT_S, Settings
+from compilebisect.settings import (
+    DEFAULT_KINDS,
+    DEFAULT_OUT,
+    DEFAULT_REDUCE_SECONDS,
+    DEFAULT_REPRO_RUNS,
+    DEFAULT_TIMEOUT_S,
+    Settings,
+)
 
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 # Source: torch._inductor.list_mode_options, torch 2.13
@@ -98,6 +106,20 @@ _DEFAULT_KINDS_TEXT = "all but slowdown"
     "--tolerance",
     type=Parsed("RTOL[,ATOL]", tolerance_from_text),
     help="Compare with these instead of measured tolerances; ATOL is RTOL where left out.",
+)
+@click.option(
+    "--reduce-seconds",
+    type=Parsed("SECONDS", seconds),
+    default=DEFAULT_REDUCE_SECONDS,
+    show_default=True,
+    help="The longest that one repro script is made smaller; 0 leaves it as it is.",
+)
+@click.option(
+    "--repro-runs",
+    type=Parsed("N", whole_number_from(1)),
+    default=DEFAULT_REPRO_RUNS,
+    show_default=True,
+    help="How often a repro script is run as a proof.",
 )
 @click.option("--no-repro", is_flag=True, help="Write no repro scripts.")
 @click.option("--no-cache", is_flag=True, help="Use fresh compiler caches for this run.")

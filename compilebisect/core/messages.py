@@ -63,6 +63,13 @@ class ReproOrder(msgspec.Struct, frozen=True, kw_only=True):
     environment: tuple[tuple[str, str], ...] = ()
 
 
+class KeepTensorsOrder(msgspec.Struct, frozen=True):
+    """A file of tensors that is to hold no others than these."""
+
+    path: str
+    keys: tuple[str, ...]
+
+
 class ScriptOrder(msgspec.Struct, frozen=True, kw_only=True):
     """A script to run, with its arguments and what is added to the environment."""
 

@@ -57,10 +57,15 @@ class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repro(msgspec.Struct, frozen=True, kw_only=True):
-    """The script of a finding. `verified` is True only after it showed the same fault in a fresh process."""
+    """The script of a finding. `verified` is True only after it showed the same fault in a fresh process.
+
+    It was run `runs` times in fresh processes, of which `shown` showed the fault; where the two differ, it is flaky.
+    """
 
     path: str
     verified: bool = False
+    runs: int = 0
+    shown: int = 0
     ops: int = 0
     lines: int = 0
     imports_user_code: bool = False

@@ -104,6 +104,8 @@ def repro_path(repro: Repro, folder: str) -> str:
 def repro_remark(repro: Repro) -> str:
     """Return what is to be known about a script: `verified, 1 op, 24 lines`."""
     parts = ["verified" if repro.verified else "NOT verified"]
+    if 0 < repro.shown < repro.runs:
+        parts = [f"flaky: {repro.shown} of {plural(repro.runs, 'run')}"]
     if repro.ops:
         parts.append(plural(repro.ops, "op"))
     if repro.lines:

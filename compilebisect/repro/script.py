@@ -66,13 +66,20 @@ def write_script(case: ReproCase, path: Path) -> None:
         UnwritableCase: for a kind of fault that no script shows.
     """
     saved = path.with_suffix(".safetensors")
-    text = script_text(case, script_dir=path.parent, saved_name=saved.name)
+    write_text(case, script_text(case, script_dir=path.parent, saved_name=saved.name), path)
+
+
+def write_text(case: ReproCase, text: str, path: Path) -> None:
+    """Write a script made from a case, and beside it the case's tensors where it reads any."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    if case.tensor_file:
+    saved = path.with_suffix(".safetensors")
+    if case.tensor_file and "load_file(" in text:
+        # While a script shrinks, its candidates have another name than the final one.
+        text = re.sub(r"\w+\.safetensors", saved.name, text)
         shutil.copyfile(case.tensor_file, saved)
-    elif saved.exists():
-        saved.unlink()
+    else:
+        saved.unlink(missing_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def script_text(case: ReproCase, *, script_dir: Path, saved_name: str = "") -> str:
@@ -137,6 +144,11 @@ def place_code(case: ReproCase) -> str:
     # A line of a library is there when the library is; one of the user that was not taken along calls the module.
     is_library_line = not case.definitions and any(line.split()[1].split(".")[0] != "torch" for line in case.imports)
     return code if is_taken_along or case.imports_user_code or is_library_line else ""
+
+
+def saved_keys(text: str) -> tuple[str, ...]:
+    """Return the keys of the tensors that a script takes from its file; `state.` stands for a whole state."""
+    return (*re.findall(r'saved\["([^"]+)"\]', text), *(["state."] if '"state."' in text else []))
 
 
 def line_count(text: str) -> int:

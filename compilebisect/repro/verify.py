@@ -66,6 +66,7 @@ def verify(
         code: the line of code at the fault's place; empty where the script has no such line.
         args: further arguments of the script, such as `--device cuda`.
     """
+    script = script.resolve()  # it is run in its own folder
     started = time.monotonic()
     process = subprocess.Popen(
         [python, str(script), *args],

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from compilebisect.core.messages import Answer, CaptureOrder, ProbeOrder, ReproOrder, UserErrorText
+from compilebisect.core.messages import (
+    Answer,
+    CaptureOrder,
+    KeepTensorsOrder,
+    ProbeOrder,
+    ReproOrder,
+    UserErrorText,
+)
 from compilebisect.errors import CompilebisectError
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.session import Session
@@ -58,6 +66,19 @@ def repro_cases(state: dict[str, Any], payload: bytes) -> bytes:
     session: Session = state["session"]
     order = msgspec.msgpack.decode(payload, type=ReproOrder)
     return _answer(lambda: Answer(cases=msgspec.msgpack.encode(cases_of(session, order))))
+
+
+def keep_tensors(state: dict[str, Any], payload: bytes) -> bytes:
+    """Drop what a script does not read from the file of tensors beside it."""
+    from compilebisect.runtime import tensor_source
+
+    order = msgspec.msgpack.decode(payload, type=KeepTensorsOrder)
+
+    def run() -> Answer:
+        tensor_source.keep_tensors(Path(order.path), order.keys)
+        return Answer()
+
+    return _answer(run)
 
 
 def _answer(run: Callable[[], Answer]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -37,6 +38,17 @@ class TensorFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         save_file(self._tensors, str(self.path))
         return True
+
+
+def keep_tensors(path: Path, keys: Sequence[str]) -> None:
+    """Drop from a file of tensors those that are not among `keys`; a key that ends in a dot stands for all below it."""
+    from safetensors.torch import load_file, save_file
+
+    prefixes = tuple(key for key in keys if key.endswith("."))
+    tensors = load_file(str(path))
+    kept = {key: tensor for key, tensor in tensors.items() if key in keys or key.startswith(prefixes)}
+    if len(kept) < len(tensors):
+        save_file(kept, str(path))
 
 
 def tensor_value(

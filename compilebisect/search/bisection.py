@@ -54,7 +54,7 @@ class Bisection:
                 f"a number in the options or the spec does not fit 64 bits: {error}",
                 fix="Make large numbers in Python, with --inputs or a factory function.",
             ) from error
-        self._needs_fresh_interpreter = False
+        self.needs_fresh_interpreter = False
         self._idle: list[Worker] = []
         self._busy: dict[Worker, Probe] = {}
         self._golden: Worker | None = None
@@ -113,11 +113,11 @@ class Bisection:
         """
         if phase:
             self.progress.phase_started(phase)
-        worker = self.supervisor.start_worker(fresh_interpreter=self._needs_fresh_interpreter)
+        worker = self.supervisor.start_worker(fresh_interpreter=self.needs_fresh_interpreter)
         answer = self.ask(worker, "load", self._settings_bytes, _LOAD_TIMEOUT_S, "loading the model", checked=False)
-        if answer.error is not None and answer.error.name == "BadFork" and not self._needs_fresh_interpreter:
+        if answer.error is not None and answer.error.name == "BadFork" and not self.needs_fresh_interpreter:
             worker.stop()
-            self._needs_fresh_interpreter = True
+            self.needs_fresh_interpreter = True
             return self.loaded_worker()
         _raise_error(answer)
         return worker

@@ -1,4 +1,4 @@
-"""Writes and proves a repro script for each finding, from the most independent kind of script to the least."""
+"""Gives each finding its repro script: found among the kinds of case, made smaller, and proved in fresh processes."""
 
 from __future__ import annotations
 
@@ -9,38 +9,182 @@ from pathlib import Path
 import msgspec
 
 from compilebisect.core.findings import Verdicts
-from compilebisect.core.messages import ReproOrder
+from compilebisect.core.messages import KeepTensorsOrder, ReproOrder
 from compilebisect.core.outcome import Kind, Rung
 from compilebisect.core.report import Finding, Repro
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.core.unit_result import IntroducedFault, Probe
 from compilebisect.errors import CannotTestError
-from compilebisect.repro.prove import prove
-from compilebisect.repro.script import UnwritableCase, line_count, script_text
+from compilebisect.repro.prove import Confirmation, confirm, report_entry
+from compilebisect.repro.script import (
+    UnwritableCase,
+    line_count,
+    place_code,
+    saved_keys,
+    script_text,
+    write_script,
+    write_text,
+)
+from compilebisect.repro.verify import Proof, Verification, judge
+from compilebisect.search.ablation import ablation_lines, with_head_lines
 from compilebisect.search.bisection import Bisection
+from compilebisect.search.reducing import Reduced, Reduction
+from compilebisect.search.script_runner import ScriptRunner
 
 LEVELS = ("standalone", "saved", "import")
 _CASES_TIMEOUT_S = 300.0
+# Beyond its own deadline a script needs time to import torch and to run eager.
+_START_S = 60.0
 
 
 def prove_findings(bisection: Bisection, verdicts: Verdicts, out: Path, environment: Mapping[str, str]) -> None:
-    """Give each finding of `verdicts` its repro; an interrupt leaves those that were proved before it."""
+    """Give each finding of `verdicts` its repro; an interrupt leaves those that were made before it."""
+    prover = _Prover(bisection, out, environment)
     for position, finding in enumerate(verdicts.findings):
-        bisection.progress.phase_started(
-            f"proving {finding.id} ({finding.kind.value} in {finding.module or 'the root'})"
-        )
         item = verdicts.faults[finding.id]
-        repro = prove(
-            _cases(bisection, finding, item),
-            out,
-            finding.id,
-            env=environment,
-            python=sys.executable,
-            timeout_s=max(bisection.settings.timeout_s, 60.0),
-        )
+        try:
+            repro = prover.prove(finding, item)
+        except KeyboardInterrupt:
+            verdicts.findings[position] = msgspec.structs.replace(finding, repro=prover.unproved())
+            raise
         if repro is None:
             repro = Repro(path="", note="no script could be written: the module cannot be rebuilt outside its model")
         verdicts.findings[position] = msgspec.structs.replace(finding, repro=repro)
+
+
+class _Prover:
+    """Works on one finding after the other; `_written` is the script that lies in `out` for the present one."""
+
+    def __init__(self, bisection: Bisection, out: Path, environment: Mapping[str, str]) -> None:
+        self._bisection = bisection
+        self._out = out
+        self._environment = environment
+        self._runner = ScriptRunner(bisection.supervisor, fresh_interpreter=bisection.needs_fresh_interpreter)
+        self._trials = bisection.scratch / "trials"
+        self._written: tuple[ReproCase, Path, int] | None = None
+
+    def prove(self, finding: Finding, item: IntroducedFault) -> Repro | None:
+        """Write the script of a finding, shrink it and prove it; None where none could be written."""
+        self._written = None
+        self._say(finding, "writing a script")
+        script = self._out / f"repro_{finding.id}.py"
+        found = self._first_that_shows(_cases(self._bisection, finding, item), script)
+        if found is None:
+            return None
+        case, first = found
+        write_script(case, script)
+        self._written = (case, script, case.operator_count)
+        if first is None:  # in a fork nothing showed it; a fresh process may differ
+            return self._entry(case, self._confirm(case, script), case.operator_count)
+        reduced = self._reduce(finding, case, first, script)
+        if reduced is None:
+            return self._entry(case, self._confirm(case, script), case.operator_count)
+        self._say(finding, "proving")
+        write_text(case, reduced.text, script)
+        self._keep_tensors(reduced.text, script)
+        ladder = ablation_lines(case, script, self._runner, environment=self._with_user_folders(case))
+        if ladder:
+            script.write_text(with_head_lines(script.read_text(encoding="utf-8"), ladder), encoding="utf-8")
+        confirmation = self._confirm(case, script)
+        if confirmation.shown:
+            return self._entry(case, confirmation, reduced.operators)
+        write_script(case, script)
+        return self._entry(case, self._confirm(case, script), case.operator_count, "the smaller script did not verify")
+
+    def unproved(self) -> Repro | None:
+        """Return the entry of a script that was interrupted before its proof."""
+        if self._written is None:
+            return None
+        _, script, operators = self._written
+        text = script.read_text(encoding="utf-8")
+        note = "interrupted before it was proved in a fresh process"
+        return Repro(path=script.name, ops=operators, lines=line_count(text), note=note)
+
+    def _first_that_shows(
+        self, cases: Iterator[ReproCase], script: Path
+    ) -> tuple[ReproCase, Verification | None] | None:
+        """Return the first case whose script shows the fault in a fork, else the first that could be written."""
+        kept: ReproCase | None = None
+        for case in cases:
+            trial = self._trials / script.name
+            try:
+                write_script(case, trial)
+            except UnwritableCase:
+                continue
+            end = self._runner.run(trial, timeout_s=self._timeout_s(case), environment=_user_folders(case))
+            seen = judge(end.output, end.status, case.fault, place_code(case), seconds=end.seconds)
+            if seen.proof is Proof.SHOWN:
+                return case, seen
+            kept = kept or case
+        return None if kept is None else (kept, None)
+
+    def _reduce(self, finding: Finding, case: ReproCase, first: Verification, script: Path) -> Reduced | None:
+        budget_s = self._bisection.settings.reduce_seconds
+        if budget_s <= 0:
+            return None
+        before = line_count(script.read_text(encoding="utf-8"))
+
+        def on_smaller(text: str) -> None:
+            self._say(finding, f"reducing, {before} lines to {line_count(text)}")
+
+        self._say(finding, "reducing")
+        reduction = Reduction(
+            case,
+            first,
+            self._runner,
+            self._trials,
+            budget_s=budget_s,
+            environment=_user_folders(case),
+            on_smaller=on_smaller,
+        )
+        try:
+            reduction.run()
+        except KeyboardInterrupt:
+            best = reduction.best()
+            write_text(case, best.text, script)
+            self._written = (case, script, best.operators)
+            raise
+        return reduction.best()
+
+    def _keep_tensors(self, text: str, script: Path) -> None:
+        saved = script.with_suffix(".safetensors")
+        if saved.exists():
+            worker = self._bisection.idle_worker()
+            order = KeepTensorsOrder(str(saved), saved_keys(text))
+            payload = msgspec.msgpack.encode(order)
+            self._bisection.ask(worker, "keep_tensors", payload, _CASES_TIMEOUT_S, "writing the tensors of a script")
+            self._bisection.give_back(worker)
+
+    def _confirm(self, case: ReproCase, script: Path) -> Confirmation:
+        return confirm(
+            script,
+            case.fault,
+            runs=self._bisection.settings.repro_runs,
+            env=self._with_user_folders(case),
+            python=sys.executable,
+            timeout_s=self._timeout_s(case),
+            code=place_code(case),
+        )
+
+    def _entry(self, case: ReproCase, confirmation: Confirmation, operators: int, *notes: str) -> Repro:
+        assert self._written is not None
+        return report_entry(case, self._written[1], confirmation, operators=operators, notes=notes)
+
+    def _timeout_s(self, case: ReproCase) -> float:
+        return max(self._bisection.settings.timeout_s, case.deadline_s, 60.0) + _START_S
+
+    def _with_user_folders(self, case: ReproCase) -> dict[str, str]:
+        return {**self._environment, **_user_folders(case)}
+
+    def _say(self, finding: Finding, doing: str) -> None:
+        where = finding.module or "the root"
+        self._bisection.progress.phase_started(f"{finding.id} ({finding.kind.value} in {where}): {doing}")
+
+
+def _user_folders(case: ReproCase) -> dict[str, str]:
+    # A trial lies in a folder of its own, from where the user's files are elsewhere than from the final one.
+    folders = [file.folder for file in case.user_files]
+    return {"REPRO_CODE": ":".join(folders)} if folders else {}
 
 
 def _cases(bisection: Bisection, finding: Finding, item: IntroducedFault) -> Iterator[ReproCase]:
