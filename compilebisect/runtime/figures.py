@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -13,6 +14,8 @@ from compilebisect.runtime.tensor_copy import is_plain
 #: Elements of one piece: some five float64 temporaries of it stay below 64 MB.
 PIECE = 1 << 20
 _SAMPLE = 1 << 16
+#: Below this many elements one thread is faster than several.
+_ONE_THREAD = 1 << 20
 #: Of what may raise the scale above the median: fill values of masks are farther away than this.
 _OUTLIER_TIMES, _OUTLIER_SHARE = 1e6, 1e-3
 #: Values this near the dtype's limit are fill values, which rounding turns into infinity.
@@ -69,19 +72,33 @@ def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         yield from pieces(*(tensor.narrow(dim, start, size) for tensor in tensors))
 
 
-def robust_scale(tensor: torch.Tensor) -> float:
+@contextmanager
+def few_threads(tensor: torch.Tensor) -> Iterator[None]:
+    """Use one thread for small tensors of the CPU: to wake the others costs more than the work (seen: 7 ms a call)."""
+    threads = torch.get_num_threads()
+    if tensor.device.type != "cpu" or tensor.numel() > _ONE_THREAD or threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def robust_scale(tensor: torch.Tensor, *, sample: int = _SAMPLE) -> float:
     """Give a magnitude that stands for the tensor: its median, raised where most values are tiny.
 
     Zeros and fill values of masks do not count. 0.0 for a tensor of zeros.
     """
     if tensor.numel() == 0:
         return 0.0
-    sample = _wide(_sampled(tensor)).abs()
-    sample = sample[torch.isfinite(sample) & (sample > 0)]
-    if sample.numel() == 0:
+    values = _wide(_sampled(tensor, sample)).abs()
+    values = values[torch.isfinite(values) & (values > 0)]
+    if values.numel() == 0:
         return 0.0
-    median = float(sample.median())
-    near = sample[sample <= _OUTLIER_TIMES * median]
+    median = float(values.median())
+    near = values[values <= _OUTLIER_TIMES * median]
     return max(median, _OUTLIER_SHARE * float(near.max()))
 
 
@@ -154,6 +171,9 @@ def is_constant(tensor: torch.Tensor) -> bool:
     if tensor.numel() == 0:
         return True
     first = tensor[(0,) * tensor.dim()] if tensor.dim() else tensor
+    last = tensor[(-1,) * tensor.dim()] if tensor.dim() else tensor
+    if bool((first != last) & (first == first) & (last == last)):
+        return False  # as nearly always, and without a look at the rest
     return all(bool(((piece == first) | ((piece != piece) & (first != first))).all()) for (piece,) in pieces(tensor))
 
 
@@ -195,11 +215,11 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-def _sampled(tensor: torch.Tensor) -> torch.Tensor:
+def _sampled(tensor: torch.Tensor, count: int) -> torch.Tensor:
     """Take evenly spread elements without copying the rest."""
-    if tensor.numel() <= _SAMPLE:
+    if tensor.numel() <= count:
         return tensor.reshape(-1)
-    picks = torch.linspace(0, tensor.numel() - 1, _SAMPLE, dtype=torch.float64, device=tensor.device).to(torch.int64)
+    picks = torch.linspace(0, tensor.numel() - 1, count, dtype=torch.float64, device=tensor.device).to(torch.int64)
     index, stride = [], tensor.numel()
     for size in tensor.shape:  # torch.unravel_index checks each element in Python
         stride //= size
