@@ -35,6 +35,9 @@ def _expressions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _shrunk(script: ScriptText, node: ast.AST, imported: set[str]) -> Iterator[list[Edit]]:
+    parent = script.parents[node]
+    if isinstance(parent, ast.Return) and script.is_called_by_frozen(script.function_of(parent)):
+        return  # what unpacks the result stays as it is
     for part in _parts(script, node, imported):
         yield [_replacement(script, node, part)]
     if isinstance(node, ast.Call):
@@ -53,7 +56,8 @@ def _shrunk(script: ScriptText, node: ast.AST, imported: set[str]) -> Iterator[l
         yield [Edit(*script.span(node), script.text[script.span(first)[0] : script.span(last)[1]])]
     elif isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
         start, end = script.span(node)
-        if not isinstance(script.parents[node], ast.Expr) and end - start > 2:
+        is_key = isinstance(parent, ast.Dict) and node in parent.keys
+        if not (isinstance(parent, ast.Expr) or is_key) and end - start > 2:
             yield [Edit(start, end, '""')]
 
 
@@ -67,7 +71,8 @@ def _parts(script: ScriptText, node: ast.AST, imported: set[str]) -> Iterator[as
         if isinstance(node.func, ast.Attribute):
             parts.append(node.func.value)
     elif isinstance(node, ast.BinOp):
-        parts = [node.left, node.right]
+        values: list[ast.expr] = [item for item in (node.left, node.right) if not isinstance(item, ast.Constant)]
+        parts = values or [node.left, node.right]
     elif isinstance(node, ast.BoolOp):
         parts = node.values
     elif isinstance(node, ast.Compare):
@@ -147,10 +152,10 @@ def tuple_edits(script: ScriptText, node: ast.Tuple) -> Iterator[list[Edit]]:
 
 
 def _imported(script: ScriptText) -> set[str]:
-    """Return the names of the modules that the script imports."""
+    """Return the names that the script imports, which are no values for a model: mostly modules and their functions."""
     return {
         alias.asname or alias.name.split(".")[0]
         for node in ast.walk(script.tree)
-        if isinstance(node, ast.Import)
+        if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }

@@ -53,7 +53,7 @@ class _Reduction:
         self._is_frozen, self._keep_lines = is_frozen, keep_lines
         self._script = self._parse(source)
         self._frozen, self._kept = self._script.frozen_texts(), self._script.kept_texts()
-        self._answers: dict[str, bool] = {}
+        self._seen: set[str] = set()
         self._failed: set[Hashable] = set()
         self._forgot_at = source
 
@@ -97,12 +97,15 @@ class _Reduction:
         """Propose a text where it is allowed and smaller, and take it where it shows the fault."""
         if text == self.text:
             return True
-        if text in self._answers or (script := self._allowed(text)) is None:
+        if text in self._seen:
             return False
-        self._answers[text] = yield text
-        if self._answers[text]:
+        self._seen.add(text)  # what is not allowed now is not later, as texts only become smaller
+        if (script := self._allowed(text)) is None:
+            return False
+        shows = yield text
+        if shows:
             self._script = script
-        return self._answers[text]
+        return shows
 
     def _allowed(self, text: str) -> ScriptText | None:
         try:
@@ -173,12 +176,22 @@ class _Reduction:
         members = [item for item, key in keys.items() if key not in self._failed]
         if not members:
             return
-        search = smallest_subset(members, allow_empty=True)
+        search, accepted = smallest_subset(members, allow_empty=True), set(members)
         try:
             kept = next(search)
             while True:
-                away = set(members).difference(kept)
-                kept = search.send((yield from self._offer(without(script, away))))
+                away = accepted.difference(kept)
+                key = keys[next(iter(away))] if len(away) == 1 else None
+                shows = False
+                if key is None or key not in self._failed:
+                    shows = yield from self._offer(without(script, set(members).difference(kept)))
+                if shows:
+                    accepted = set(kept)
+                elif key is not None:
+                    # One that failed alone is not tried again before all else is done: the search asks for it anew
+                    # after each success.
+                    self._failed.add(key)
+                kept = search.send(shows)
         except StopIteration as stop:
             self._failed.update(keys[item] for item in stop.value)
 

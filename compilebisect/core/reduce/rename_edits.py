@@ -39,6 +39,8 @@ def rename_edits(script: ScriptText) -> Iterator[tuple[ast.stmt, list[Edit]]]:
                 renames = [Edit(*script.span(node), other) for node in reads]
                 yield statement, [*removals(script, [statement]), *renames]
             # The other way round, for reads that must stay as they are: a parameter takes the variable's name.
+            if not script.has_kept_line(function):
+                continue
             for parameter in (item for item in _parameters(function) if item.arg in others[:_MOST_OTHERS]):
                 uses = [Edit(*script.span(node), target.id) for node in names if node.id == parameter.arg]
                 start = script.span(parameter)[0]

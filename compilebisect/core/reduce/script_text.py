@@ -50,6 +50,9 @@ class ScriptText:
         self.frozen = [statement for statement in self.tree.body if is_frozen(statement)]
         self.editable = [statement for statement in self.tree.body if statement not in self.frozen]
         self.kept = {number for number, line in enumerate(self.lines, 1) if line.strip() in keep_lines}
+        self._names_in_frozen = {
+            node.id for statement in self.frozen for node in ast.walk(statement) if isinstance(node, ast.Name)
+        }
         self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     def offset(self, line: int, column: int) -> int:
@@ -98,6 +101,10 @@ class ScriptText:
         while found is not None and not isinstance(found, FUNCTIONS):
             found = self.parents.get(found)
         return found
+
+    def is_called_by_frozen(self, function: ast.AST | None) -> bool:
+        """Return whether frozen statements name a function, so that how it is called must stay."""
+        return isinstance(function, FUNCTIONS) and function.name in self._names_in_frozen
 
     def is_docstring(self, statement: ast.stmt) -> bool:
         """Return whether a statement is the docstring of its class or function."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import islice
 
 from compilebisect.core.reduce.expression_edits import element_edits, entry_edits, tuple_edits
 from compilebisect.core.reduce.script_text import DEFINITIONS, Edit, ScriptText
@@ -66,18 +67,21 @@ def decorator_edits(script: ScriptText) -> list[Edit]:
 def parameter_edits(script: ScriptText) -> Iterator[list[Edit]]:
     """Yield the edits that drop one parameter that nothing reads, together with what calls pass for it."""
     for function in script.functions():
-        names = _parameters(function.args)
+        if script.is_called_by_frozen(function):
+            continue
         is_method = isinstance(script.parents[function], ast.ClassDef)
+        positional = len(function.args.posonlyargs) + len(function.args.args) - is_method
         read = set().union(*(names_read(statement) for statement in function.body))
-        for position, parameter in enumerate(names):
-            if parameter.arg in read or (is_method and position == 0):
+        for number, parameter in enumerate(_parameters(function.args)):
+            if parameter.arg in read or (is_method and number == 0):
                 continue
-            edit = _dropped_parameter(script, function, position)
-            passed = list(_passed(script, function, position - is_method, parameter.arg))
-            returned = _in_returned(script, len(names) - is_method, position - is_method, parameter.arg)
-            for sites in [passed, returned, []]:
-                if sites or not passed:
-                    yield [edit, *sites]
+            edit = _dropped_parameter(script, function, number)
+            position = number - is_method if number - is_method < positional else None
+            passed = list(_passed(script, _callers(script, function, positional), position, parameter.arg))
+            returned = _in_returned(script, positional, position, parameter.arg)
+            # A forward is called as a part of another module, or with what a function returns, or both.
+            for sites in dict.fromkeys([(*passed, *returned), tuple(passed), tuple(returned), ()]):
+                yield [edit, *sites]
 
 
 def _parameters(arguments: ast.arguments) -> list[ast.arg]:
@@ -97,42 +101,55 @@ def _dropped_parameter(script: ScriptText, function: Function, position: int) ->
     if rest.lstrip().startswith(","):
         comma = end + rest.index(",") + 1
         return Edit(start, comma + len(script.text[comma:]) - len(script.text[comma:].lstrip()))
-    before = script.text[:start].rstrip()
-    return Edit(len(before) - 1 if before.endswith(",") else start, end)
+    before = script.text[:start].rstrip().removesuffix(",").rstrip()
+    if before.endswith("*") and len(arguments.kwonlyargs) == 1 and arguments.vararg is None:
+        before = before[:-1].rstrip().removesuffix(",")  # a star with nothing behind it does not parse
+    return Edit(len(before), end)
 
 
-def _passed(script: ScriptText, function: Function, position: int, name: str) -> Iterator[Edit]:
-    """Yield the edits that drop what calls by the function's name, or its class's, pass for a parameter."""
+def _callers(script: ScriptText, function: Function, count: int) -> list[ast.Call]:
+    """Return the calls by the function's name, or its class's; of a forward those of attributes of `self` that fit."""
     owner = script.parents[function]
     wanted = owner.name if function.name == "__init__" and isinstance(owner, ast.ClassDef) else function.name
-    for statement in script.editable:
-        for node in ast.walk(statement):
-            if not isinstance(node, ast.Call):
-                continue
+    methods = {other.name for other in script.functions()}
+    calls = []
+    for node in (node for statement in script.editable for node in ast.walk(statement)):
+        if isinstance(node, ast.Call):
             called = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
-            if called != wanted:
-                continue
-            arguments: list[ast.AST] = [*node.args, *node.keywords]
-            edits = list(element_edits(script, arguments))
-            for place, argument in enumerate(arguments):
-                if argument in node.args[position : position + 1] or getattr(argument, "arg", None) == name:
-                    yield edits[place]
+            is_part = (
+                isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "self"
+                and node.func.attr not in methods
+            )
+            if called == wanted or (wanted == "forward" and is_part and len(node.args) == count):
+                calls.append(node)
+    return calls
 
 
-def _in_returned(script: ScriptText, count: int, position: int, name: str) -> list[Edit]:
+def _passed(script: ScriptText, calls: list[ast.Call], position: int | None, name: str) -> Iterator[Edit]:
+    """Yield the edits that drop what calls pass for a parameter."""
+    for call in calls:
+        arguments = sorted([*call.args, *call.keywords], key=script.span)
+        for argument, edit in zip(arguments, element_edits(script, arguments), strict=True):
+            is_at_position = position is not None and argument in call.args[position : position + 1]
+            if is_at_position or (isinstance(argument, ast.keyword) and argument.arg == name):
+                yield edit
+
+
+def _in_returned(script: ScriptText, count: int, position: int | None, name: str) -> list[Edit]:
     """Return the edits that drop an argument where a function returns what a model is called with.
 
     That is a tuple with an element for each parameter, or a dictionary with an entry of the parameter's name.
     """
-    for statement in script.editable:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
-                for item in node.value.elts:
-                    if isinstance(item, ast.Tuple) and len(item.elts) == count:
-                        edits = list(tuple_edits(script, item))
-                        return edits[position] if position < len(edits) else []
-                    if isinstance(item, ast.Dict):
-                        keys = [getattr(key, "value", None) for key in item.keys]
-                        if name in keys:
-                            return [list(entry_edits(script, item))[keys.index(name)]]
+    for node in (node for statement in script.editable for node in ast.walk(statement)):
+        if not (isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)):
+            continue
+        for item in node.value.elts:
+            if isinstance(item, ast.Tuple) and len(item.elts) == count and position is not None:
+                return next(islice(tuple_edits(script, item), position, None), [])
+            if isinstance(item, ast.Dict):
+                keys = [getattr(key, "value", None) for key in item.keys]
+                if name in keys and None not in item.keys:
+                    return [list(entry_edits(script, item))[keys.index(name)]]
     return []

@@ -27,7 +27,19 @@ def removals(script: ScriptText, doomed: Collection[ast.stmt]) -> list[Edit]:
             edits.append(_body_to_pass(script, block))
         else:
             edits += [_run_away(script, block, first, last) for first, last in _runs(flags)]
-    return edits
+    return _with_joined_gaps(edits)
+
+
+def _with_joined_gaps(edits: list[Edit]) -> list[Edit]:
+    """Make one gap of those that meet, such as at the ends of a body and of the one around it."""
+    joined: list[Edit] = []
+    for edit in sorted(edits, key=lambda edit: (edit.start, -edit.end)):
+        if joined and edit.end <= joined[-1].end:
+            continue  # inside what goes anyway
+        if joined and joined[-1].end >= edit.start and not (joined[-1].text + edit.text).strip("\n"):
+            edit = Edit(joined[-1].start, edit.end, max(joined.pop().text, edit.text))
+        joined.append(edit)
+    return joined
 
 
 def _runs(flags: list[bool]) -> Iterator[tuple[int, int]]:
