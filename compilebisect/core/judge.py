@@ -126,20 +126,22 @@ class Judge:
     def _introduce(self, unit: Unit, item: IntroducedFault, fenced: tuple[str, ...]) -> Steps:
         """Enter a fault that is not from a sick module below, with its region and stage."""
         result, place, fault = self._results[unit.id], item.path, item.fault
+        if item.instances:  # values differ, so it need not be the compiled one that shows it
+            fenced = tuple(moved_path(other, place, item.instances[0]) for other in fenced)
+            place = item.instances[0]
+            item = msgspec.structs.replace(item, path=place)
         if has_user_stack(fault):
             owner = owner_below(self._tree, place, fault, self._healthy_paths())
             if owner is None or owner not in self._unit_of:
                 result.introduced.append(item)
                 return
             # The code of a module below, which it reaches only where it stands here.
-            self._inherit(unit, fault, ())
+            self._inherit(unit, fault, item.instances)
             target = self._results[self._unit_of[owner].id]
             if target.skipped != LEFT_OUT:
-                target.introduced.append(IntroducedFault(path=owner, fault=fault, seen_in=place))
+                owners = tuple(moved_path(owner, place, other) for other in item.instances)
+                target.introduced.append(IntroducedFault(path=owner, fault=fault, seen_in=place, instances=owners))
             return
-        if item.instances:  # weights differ, so it need not be the compiled one that shows it
-            fenced = tuple(moved_path(other, place, item.instances[0]) for other in fenced)
-            place = item.instances[0]
         if (yield from self._is_of_left_out(unit, place, fault, fenced)):
             self._inherit(unit, fault, item.instances)
             result.notes.append(f"shows a fault ({fault.kind.value}) of modules {LEFT_OUT}")

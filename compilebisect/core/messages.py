@@ -7,6 +7,9 @@ import msgspec
 from compilebisect.core.module_tree import GoldenCall, ModuleRecord
 from compilebisect.core.outcome import Fault, Observation
 
+# In the text of a probe's phase, what stands before the instance that is run, where it is not the compiled one.
+INSTANCE_MARK = " of instance "
+
 
 class UserErrorText(msgspec.Struct, frozen=True, kw_only=True):
     """An error for the user, raised in a worker; fields as in `errors.CompilebisectError`."""

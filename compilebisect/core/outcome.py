@@ -84,8 +84,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     FX graphs that reached the backend, `frames_compiled` the Python frames that Dynamo converted, also those
     without any operator. `completed` is False where a fault ended the probe before all of it was done.
     `is_blind` says that the output was constant, so that a divergence inside could not have shown in it.
-    `faults_by_instance` holds those faults that belong to the values of an instance rather than to the code of all,
-    `unchecked` the instances that could not be run.
+    `faults_by_instance` holds those faults that belong to single instances rather than to the code of all.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -99,4 +98,3 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     skipped: str = ""
     notes: tuple[str, ...] = ()
     faults_by_instance: dict[str, tuple[Fault, ...]] = {}
-    unchecked: tuple[str, ...] = ()

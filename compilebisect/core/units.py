@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -48,6 +49,17 @@ def units_of(tree: ModuleTree) -> list[Unit]:
         Unit(id=number, paths=tuple(sorted(paths, key=order.__getitem__)))
         for number, paths in enumerate(groups.values())
     ]
+
+
+def split_units(units: Iterable[Unit], is_wanted: Callable[[str], bool]) -> list[Unit]:
+    """Split each unit into the modules that are wanted and the others, so that either all of a unit are or none."""
+    groups = [
+        group
+        for unit in units
+        for group in ([p for p in unit.paths if is_wanted(p)], [p for p in unit.paths if not is_wanted(p)])
+        if group
+    ]
+    return [Unit(id=number, paths=tuple(group)) for number, group in enumerate(groups)]
 
 
 def leaves_first(tree: ModuleTree) -> list[str]:

@@ -6,21 +6,23 @@ which nothing below shows introduces it. See `docs/explanation/how-it-works.md` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
 
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.judge import ENDS_PROCESS, LEFT_OUT, Judge
-from compilebisect.core.module_tree import ModuleTree
+from compilebisect.core.module_tree import ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.core.unit_result import InheritedFault, Probe, Steps, UnitResult
-from compilebisect.core.units import Unit
+from compilebisect.core.units import Unit, split_units
 
 # A container is left to its parent where it makes up at least this share of it: compiling both costs twice and tells
 # nothing new as long as the parent is healthy. Measured: three nested, nearly equal ancestors took 76 % of one walk.
 NEARLY_SAME = 0.6
+# After these an instance leaves nothing to be run in the same process.
+ENDS_RUN = (Kind.ERROR, Kind.CRASH, Kind.TIMEOUT)
 
 
 class Walk:
@@ -38,23 +40,22 @@ class Walk:
         kinds: Sequence[Kind] = tuple(Kind),
     ) -> None:
         self.tree = tree
-        self.units = list(units)
-        self.results = {unit.id: UnitResult() for unit in units}
-        self.unit_of = {path: unit for unit in units for path in unit.paths}
+        self.units = split_units(units, lambda path: _is_wanted(path, only, skip))
+        self.results = {unit.id: UnitResult() for unit in self.units}
+        self.unit_of = {path: unit for unit in self.units for path in unit.paths}
         self.probes_made = 0
         self._all_modules = all_modules
-        self._judge = Judge(tree, units, self.results, has_ladder=has_ladder)
+        self._judge = Judge(tree, self.units, self.results, has_ladder=has_ladder)
         self._kinds = frozenset(kinds)
-        self._below = {unit.id: self._units_below(unit) for unit in units}
+        self._below = {unit.id: self._units_below(unit) for unit in self.units}
         self._deferred: set[int] = set()
         self._started: set[int] = set()
         self._running: dict[int, Steps] = {}
         self._pending: dict[int, Probe] = {}
         self._in_flight: set[int] = set()
         for unit in self.units:
-            if not any(_is_wanted(path, only, skip) for path in unit.paths):
+            if not _is_wanted(unit.path, only, skip):
                 self._finish(unit.id, skipped=LEFT_OUT)
-        self._covered = {path for unit in self.units for path in unit.paths[1:] if self._is_covered(path)}
         if not all_modules:
             self._deferred = {unit.id for unit in self.units if self._is_nearly_its_parent(unit)}
 
@@ -149,12 +150,12 @@ class Walk:
             InheritedFault(fault=fault) for path in fatal for fault in below[path] if fault.kind in ENDS_PROCESS
         )
         paths = self.paths_to_run(unit)
-        observation = yield self._probe(unit, paths, fenced=fatal, is_cold=unit.path == "")
+        observation = yield from self._observe(unit, paths, fatal)
         result.observation = observation
         result.skipped = observation.skipped
         result.notes.extend(observation.notes)
         deferred = [self.units[other] for other in sorted(self._below[unit.id] & self._deferred, key=self._depth)]
-        if _vouches(observation) and not observation.faults and not fatal:
+        if self._vouches(observation) and not fatal:
             for other in deferred:
                 self._deferred.discard(other.id)
                 self._finish(other.id, is_implied=True)
@@ -162,68 +163,85 @@ class Walk:
             for other in reversed(deferred):
                 self._deferred.discard(other.id)
                 yield from self._check(other)
-        yield from self._check_inside(unit, paths, observation)
         yield from self._judge.judge(unit, observation, paths, fatal)
         result.is_done = True
 
-    def _check_inside(self, unit: Unit, paths: Sequence[str], observation: Observation) -> Steps:
-        """Run what lies inside the further instances of a unit, for those that cannot vouch for it."""
-        sick = set(paths[1:])
-        if _vouches(observation):
-            sick &= {*observation.faults_by_instance, *observation.unchecked}
-        if not sick:
-            return
-        for other in self.units:  # leaves first
-            inside = [path for path in other.paths if path in self._covered and sick & set(self._above(path))]
-            if inside and other.id in self._below[unit.id]:
-                yield from self._check_instances(other, inside)
-
-    def _check_instances(self, unit: Unit, paths: Sequence[str]) -> Steps:
-        """Run instances of a unit that has its verdict already, for what they show beyond it."""
-        result = self.results[unit.id]
-        known = {fault_key(fault) for fault in result.observation.faults} if result.observation else set()
-        fatal = self._judge.fatal_below(paths[0])
-        seen = yield self._probe(unit, paths, fenced=fatal, purpose="instances")
-        faults = tuple(fault for fault in seen.faults if fault.kind is Kind.DIVERGENCE or fault_key(fault) not in known)
-        yield from self._judge.judge(unit, msgspec.structs.replace(seen, faults=faults), paths, fatal)
+    def _observe(
+        self, unit: Unit, paths: Sequence[str], fenced: tuple[str, ...]
+    ) -> Generator[Probe, Observation, Observation]:
+        """Probe a unit with all its instances; where one of them ends the run, go on behind it."""
+        is_cold = unit.path == ""
+        probe = Probe(unit=unit.id, path=unit.path, instances=tuple(paths[1:]), fenced=fenced, is_cold=is_cold)
+        seen = yield probe
+        left = _unchecked(seen, paths)
+        while left:
+            moved = tuple(moved_path(other, unit.path, left[0]) for other in fenced)
+            more = yield Probe(unit=unit.id, path=left[0], instances=tuple(left[1:]), fenced=moved, purpose="instances")
+            if _fails_alike(seen, more):
+                break  # the code fails, whatever the values are
+            seen = _merged(seen, more, paths[0], left[0])
+            left = _unchecked(more, left)
+        return seen
 
     def paths_to_run(self, unit: Unit) -> tuple[str, ...]:
-        """Return the instances of a unit whose own golden calls are run: the first, and all that nothing covers.
+        """Return the instances of a unit whose own golden calls are run.
 
-        Code that is compiled for one instance is the code of all, but weights differ, and so may values. An instance
-        that lies inside a further instance of another unit is run there, as a part of it.
+        Code that is compiled for one instance is the code of all, but weights differ, and so may values.
         """
-        if Kind.DIVERGENCE not in self._kinds:
-            return unit.paths[:1]
-        return (unit.path, *(path for path in unit.paths[1:] if path not in self._covered))
-
-    def _is_covered(self, path: str) -> bool:
-        units = [(other, self.unit_of[other]) for other in self._above(path) if other in self.unit_of]
-        return any(other != unit.path and not self.results[unit.id].is_done for other, unit in units)
-
-    def _above(self, path: str) -> list[str]:
-        return self.tree.ancestors(path)
+        return unit.paths if Kind.DIVERGENCE in self._kinds else unit.paths[:1]
 
     def _depth(self, unit_id: int) -> int:
         return len(self.tree.ancestors(self.units[unit_id].path))
 
-    def _probe(
-        self,
-        unit: Unit,
-        paths: Sequence[str],
-        *,
-        fenced: tuple[str, ...] = (),
-        is_cold: bool = False,
-        purpose: str = "check",
-    ) -> Probe:
-        return Probe(
-            unit=unit.id, path=paths[0], instances=tuple(paths[1:]), fenced=fenced, is_cold=is_cold, purpose=purpose
+    def _vouches(self, observation: Observation) -> bool:
+        """Return whether a healthy observation says something of the parts that were compiled with it."""
+        return (
+            observation.completed
+            and not observation.faults
+            and not observation.skipped
+            and not observation.is_blind
+            and observation.graphs > 0
         )
 
 
-def _vouches(observation: Observation) -> bool:
-    """Return whether what a probe did not show is not there, also in the parts that were compiled with it."""
-    return observation.completed and not observation.skipped and not observation.is_blind and observation.graphs > 0
+def _unchecked(seen: Observation, paths: Sequence[str]) -> list[str]:
+    """Return the instances that a fault of another one kept from being run; after a hang nobody waits again."""
+    if seen.completed or seen.skipped or any(fault.kind is Kind.TIMEOUT for fault in seen.faults):
+        return []
+    failed = [path for path in paths if any(f.kind in ENDS_RUN for f in seen.faults_by_instance.get(path, ()))]
+    last = paths.index(failed[-1]) if failed else 0
+    return list(paths[last + 1 :])
+
+
+def _fails_alike(seen: Observation, more: Observation) -> bool:
+    """Return whether the first instance and the next one, compiled by itself, end in the same way."""
+    ours, theirs = ({fault_key(f) for f in _fatal_of_code(one)} for one in (seen, more))
+    return bool(ours & theirs)
+
+
+def _fatal_of_code(seen: Observation) -> list[Fault]:
+    keys = {fault_key(fault) for faults in seen.faults_by_instance.values() for fault in faults}
+    return [fault for fault in seen.faults if fault.kind in ENDS_RUN and fault_key(fault) not in keys]
+
+
+def _merged(seen: Observation, more: Observation, first: str, second: str) -> Observation:
+    """Put two observations of one unit together; what ended only one of them belongs to that instance."""
+    by_instance = dict(seen.faults_by_instance)
+    for path, one in ((first, seen), (second, more)):
+        if fatal := _fatal_of_code(one):
+            by_instance[path] = (*by_instance.get(path, ()), *fatal)
+    for path, faults in more.faults_by_instance.items():
+        by_instance[path] = (*by_instance.get(path, ()), *faults)
+    known = {fault_key(fault) for fault in seen.faults}
+    return msgspec.structs.replace(
+        seen,
+        faults=(*seen.faults, *(fault for fault in more.faults if fault_key(fault) not in known)),
+        graphs=max(seen.graphs, more.graphs),
+        compile_s=seen.compile_s + more.compile_s,
+        is_blind=seen.is_blind or more.is_blind,
+        notes=tuple(dict.fromkeys((*seen.notes, *more.notes))),
+        faults_by_instance=by_instance,
+    )
 
 
 def _is_wanted(path: str, only: Sequence[str], skip: Sequence[str]) -> bool:

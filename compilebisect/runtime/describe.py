@@ -48,13 +48,14 @@ def module_records(
         if paths[id(module)] != path:
             aliases.setdefault(paths[id(module)], []).append(path)
     records = []
+    classes = class_ids(model)
     for path, module in model.named_modules():
         children = dict.fromkeys(paths[id(child)] for child in module.children())
         records.append(
             ModuleRecord(
                 path=path,
                 class_name=type(module).__name__,
-                class_id=f"{type(module).__module__}:{type(module).__qualname__}",
+                class_id=classes[type(module)],
                 config=_config_digest(path, module),
                 children=tuple(children),
                 aliases=tuple(aliases.get(path, ())),
@@ -72,6 +73,18 @@ def module_records(
 def first_paths(model: nn.Module) -> dict[int, str]:
     """Map the id of each module to the first path at which it sits."""
     return {id(module): path for path, module in model.named_modules()}
+
+
+def class_ids(model: nn.Module) -> dict[type, str]:
+    """Name the classes of a model's modules; those made in functions share a name and are told apart by a number."""
+    classes: dict[str, list[type]] = {}
+    for module in model.modules():
+        same = classes.setdefault(f"{type(module).__module__}:{type(module).__qualname__}", [])
+        if type(module) not in same:
+            same.append(type(module))
+    return {
+        cls: f"{name}#{number}" if number else name for name, same in classes.items() for number, cls in enumerate(same)
+    }
 
 
 def _config_digest(path: str, module: nn.Module) -> str:

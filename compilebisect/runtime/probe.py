@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from compilebisect.core.fingerprint import fault_key
-from compilebisect.core.messages import ProbeOrder
+from compilebisect.core.messages import INSTANCE_MARK, ProbeOrder
 from compilebisect.core.module_tree import GoldenCall, moved_path
 from compilebisect.core.outcome import Fault, Observation
 from compilebisect.runtime import torch_internals
@@ -71,7 +71,7 @@ def probe(
     if is_usable:
         pristine.restore()
     torch.compiler.reset()
-    return findings.observation(), is_usable
+    return findings.observation(order.path), is_usable
 
 
 def compiled_run(
@@ -83,6 +83,7 @@ def compiled_run(
 ) -> Compiled:
     """Compile a module as a user would and run it once on the oracle's inputs."""
     started = time.perf_counter()
+    on_phase("running")  # where the code was compiled for another instance, Dynamo will not say so
     with torch_internals.watch_compile(on_phase=on_phase) as watcher:
         try:
             record = oracle.run(torch.compile(module, **compile_options(order)))
@@ -139,7 +140,7 @@ def _probe_call(
         return True
     # The compiled run comes first: an eager run in this process could install what the compiler then need not trace.
     compiled = compiled_run(module, order, oracle, on_phase=on_phase)
-    findings.take_watcher(compiled, call, is_first=path == order.path)
+    findings.take_watcher(path, compiled, call, is_first=path == order.path)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
         findings.take_error(compiled, call, instance=None if path == order.path else path)
         return False
@@ -169,12 +170,19 @@ def _probe_instances(
     """Run the other instances of the unit: their weights differ, and so may what they compute."""
     for path, calls in order.instances:
         module = model.get_submodule(path)
+
+        def on_own_phase(phase: str, path: str = path) -> None:
+            on_phase(f"{phase}{INSTANCE_MARK}{path}")
+
         pristine = StateSnapshot(module)
         fenced = tuple(moved_path(other, order.path, path) for other in order.fenced)
         with fences(model, fenced):
             for call in calls:
-                if not _probe_call(module, order, path, call, findings, on_phase):
+                if not _probe_call(module, order, path, call, findings, on_own_phase):
                     return False
+                if findings.has_failed:
+                    pristine.restore()
+                    return True
         pristine.restore()
     return True
 
@@ -227,6 +235,8 @@ class _Findings:
     def __init__(self) -> None:
         self.faults: dict[Any, Fault] = {}
         self.by_instance: dict[str, list[Fault]] = {}
+        # Graph breaks by the instance whose run met them; None for one that ran code compiled for another.
+        self.breaks: dict[str, list[Fault] | None] = {}
         self.notes: list[str] = []
         self.skipped = ""
         self.has_failed = False
@@ -246,7 +256,7 @@ class _Findings:
         if instance is not None:
             self.by_instance.setdefault(instance, []).append(fault)
 
-    def take_watcher(self, compiled: Compiled, call: GoldenCall, *, is_first: bool) -> None:
+    def take_watcher(self, path: str, compiled: Compiled, call: GoldenCall, *, is_first: bool) -> None:
         watcher: CompileWatcher = compiled.watcher
         self.graphs += watcher.graph_count
         self.operators += watcher.operators
@@ -256,8 +266,14 @@ class _Findings:
         if did_nothing and is_first:  # further instances run the code that was compiled for the first
             self.skipped = "torch.compile left it alone: no frame of it was compiled"
         # The same break is met again in each enclosing frame; the worst that it does is what counts.
-        for event in sorted(causes(watcher.breaks), key=lambda event: event.effect != FRAME_SKIPPED):
-            self.add(fault_from_break(event, call), call)
+        events = sorted(causes(watcher.breaks), key=lambda event: event.effect != FRAME_SKIPPED)
+        is_compiled_anew = is_first or watcher.frames_compiled or watcher.frames_skipped or events
+        met = self.breaks.get(path) or ([] if is_compiled_anew else None)
+        for event in events:
+            fault = fault_from_break(event, call)
+            self.add(fault, call)
+            met = [*(met or []), fault]
+        self.breaks[path] = met
 
     def take_error(self, compiled: Compiled, call: GoldenCall, *, instance: str | None) -> None:
         assert compiled.error is not None
@@ -270,7 +286,20 @@ class _Findings:
         for fault in faults_from_comparison(comparison):
             self.add(fault, call, instance=path)
 
-    def observation(self) -> Observation:
+    def _assign_breaks(self, first: str) -> None:
+        """Give the breaks that only some instances meet (by an index, say) to those alone."""
+        shared = self.breaks.get(first) or []
+        met = {path: shared if own is None else own for path, own in self.breaks.items()}
+        keys = {path: {fault_key(fault) for fault in faults} for path, faults in met.items()}
+        for path, faults in met.items():
+            for fault in {fault_key(fault): fault for fault in faults}.values():
+                if not all(fault_key(fault) in others for others in keys.values()):
+                    evidence = {**fault.evidence, "instance": path}
+                    own = msgspec.structs.replace(fault, evidence=evidence)
+                    self.by_instance.setdefault(path, []).append(own)
+
+    def observation(self, first: str) -> Observation:
+        self._assign_breaks(first)
         return Observation(
             faults=tuple(self.faults.values()),
             completed=not self.has_failed,

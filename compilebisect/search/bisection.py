@@ -208,8 +208,7 @@ class Bisection:
                 )
             self._send(probe)
             return
-        unchecked = tuple(path for path in probe.instances if path in self.store.failures)
-        observation = msgspec.structs.replace(self._observation(outcome), unchecked=unchecked)
+        observation = self._observation(outcome)
         self.worker_peak_bytes = max(self.worker_peak_bytes, observation.peak_bytes)
         self.give_back(worker)
         self.walk.record(probe, observation)

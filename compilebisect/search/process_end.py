@@ -6,6 +6,7 @@ import linecache
 
 import msgspec
 
+from compilebisect.core.messages import INSTANCE_MARK
 from compilebisect.core.outcome import Fault, Kind, Observation, Stage
 from compilebisect.core.stack_dump import frames_from_faulthandler, stage_from_stack
 from compilebisect.source_files import is_user_or_library_file
@@ -19,7 +20,7 @@ _EAGER_PHASE = "comparing"
 def observation_from_death(outcome: Died) -> Observation:
     """Turn the death of a worker into an observation."""
     how = outcome.signal or (f"exit status {outcome.exit_code}" if outcome.exit_code is not None else "unknown")
-    if outcome.phase == _EAGER_PHASE:
+    if outcome.phase.partition(INSTANCE_MARK)[0] == _EAGER_PHASE:
         return Observation(skipped=f"the process died in eager mode, alone on its golden inputs: {how}")
     message = f"the process died with {how}"
     if outcome.is_memory_suspected:
@@ -29,7 +30,7 @@ def observation_from_death(outcome: Died) -> Observation:
 
 def observation_from_timeout(outcome: TimedOut, timeout_s: float) -> Observation:
     """Turn a missed deadline into an observation."""
-    if outcome.phase == _EAGER_PHASE:
+    if outcome.phase.partition(INSTANCE_MARK)[0] == _EAGER_PHASE:
         return Observation(skipped=f"running it in eager mode took longer than --timeout {timeout_s:g}")
     return _fatal(Kind.TIMEOUT, "timeout", f"not finished after {timeout_s:g} s", outcome)
 
@@ -41,7 +42,8 @@ def _fatal(kind: Kind, type_name: str, message: str, outcome: Died | TimedOut) -
         for frame in reversed(dump)
         if is_user_or_library_file(frame.file)
     )
-    stage = stage_from_stack(dump) or _STAGE_OF_PHASE.get(outcome.phase)
+    phase, _, instance = outcome.phase.partition(INSTANCE_MARK)
+    stage = stage_from_stack(dump) or _STAGE_OF_PHASE.get(phase)
     fault = Fault(
         kind=kind,
         type=type_name,
@@ -57,4 +59,7 @@ def _fatal(kind: Kind, type_name: str, message: str, outcome: Died | TimedOut) -
             "output": outcome.output[-2000:],
         },
     )
-    return Observation(faults=(fault,), completed=False)
+    if not instance:
+        return Observation(faults=(fault,), completed=False)
+    fault = msgspec.structs.replace(fault, evidence={**fault.evidence, "instance": instance})
+    return Observation(faults=(fault,), completed=False, faults_by_instance={instance: (fault,)})

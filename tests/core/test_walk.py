@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from compilebisect.core.findings import Verdicts
 from compilebisect.core.outcome import Fault, Kind, Observation, Rung, Stage
+from compilebisect.core.unit_result import Probe
 from tests.core.scripted_model import Planted, ScriptedModel, introduced
 
 NESTED = {
@@ -224,21 +225,72 @@ def repeated(layers: int, below: tuple[str, ...] = ("fc", "act")) -> tuple[dict[
     return children, {"": "Net", **classes}
 
 
-def test_parts_of_repeated_layers_are_run_inside_their_layers_alone():
+def test_every_instance_of_a_repeated_module_is_run_and_one_is_compiled():
     children, classes = repeated(12)
     model = ScriptedModel(children, classes=classes)
     model.walk()
-    runs = {probe.path: probe.instances for probe in model.probes}
-    assert runs["layers.0.fc"] == runs["layers.0.act"] == ()
-    assert runs["layers.0"] == tuple(f"layers.{number}" for number in range(1, 12))
+    assert {probe.path: len(probe.instances) for probe in model.probes} == {
+        "layers.0.fc": 11,
+        "layers.0.act": 11,
+        "layers.0": 11,
+        "": 0,
+    }
 
 
-def test_a_part_that_also_stands_outside_the_layers_is_run_there():
-    children, classes = repeated(3, below=("fc",))
-    children[""].append("head")
-    model = ScriptedModel(children, classes={**classes, "head": "fc"})
-    model.walk()
-    assert {probe.path: probe.instances for probe in model.probes}["layers.0.fc"] == ("head",)
+def test_values_are_run_only_where_they_are_compared():
+    children, classes = repeated(12)
+    model = ScriptedModel(children, classes=classes)
+    model.walk(kinds=[Kind.GRAPH_BREAK])
+    assert not any(probe.instances for probe in model.probes)
+
+
+def test_a_skipped_instance_is_left_out_and_its_siblings_are_not():
+    children, classes = repeated(4)
+    planted = [Planted(Kind.GRAPH_BREAK, f"layers.{number}.fc") for number in range(4)]
+    walk = ScriptedModel(children, planted, classes=classes).walk(only=["layers.2.fc"])
+    (finding,) = Verdicts(walk, "").findings
+    assert (finding.module, finding.also_in) == ("layers.2.fc", ())
+
+
+class FailsAt(ScriptedModel):
+    """Three equal leaves, of which some end the run of whoever compiles or runs them."""
+
+    def __init__(self, kinds: dict[str, Kind], diverges: str | None = None) -> None:
+        super().__init__({"": ["a", "b", "c"]}, classes={"a": "Leaf", "b": "Leaf", "c": "Leaf"})
+        self.kinds, self.diverges = kinds, diverges
+
+    def observe(self, probe: Probe) -> Observation:
+        self.probes.append(probe)
+        by_instance = {}
+        for path in (probe.path, *probe.instances):
+            evidence = {} if path == probe.path else {"instance": path}
+            if path in self.kinds:
+                fault = Fault(kind=self.kinds[path], type="planted", evidence=evidence)
+                if evidence:
+                    by_instance[path] = (fault,)
+                return Observation(faults=(fault,), completed=False, faults_by_instance=by_instance, graphs=1)
+            if path == self.diverges:
+                fault = Fault(kind=Kind.DIVERGENCE, type="values", evidence={"instance": path})
+                by_instance[path] = (fault,)
+        faults = tuple(fault for found in by_instance.values() for fault in found)
+        return Observation(faults=faults, faults_by_instance=by_instance, graphs=1)
+
+
+@pytest.mark.parametrize("kind", [Kind.ERROR, Kind.CRASH])
+@pytest.mark.parametrize("path", ["a", "b", "c"])
+def test_an_instance_that_ends_the_run_is_named_and_the_others_are_run_without_it(kind: Kind, path: str):
+    other = "c" if path != "c" else "a"
+    model = FailsAt({path: kind}, diverges=other)
+    found = {(finding.module, finding.also_in, finding.kind) for finding in Verdicts(model.walk(), "").findings}
+    assert found == {(path, (), kind), (other, (), Kind.DIVERGENCE)}
+
+
+@pytest.mark.parametrize("kind", [Kind.ERROR, Kind.CRASH, Kind.TIMEOUT])
+def test_a_fault_of_the_code_is_one_of_all_instances(kind: Kind):
+    model = FailsAt(dict.fromkeys("abc", kind))
+    (finding,) = Verdicts(model.walk(), "").findings
+    assert (finding.module, finding.also_in) == ("a", ("b", "c"))
+    assert sum(probe.purpose == "instances" for probe in model.probes) == (kind is not Kind.TIMEOUT)
 
 
 @pytest.mark.parametrize("path", ["layers.7.fc", "layers.7"])

@@ -70,7 +70,9 @@ class Counts(nn.Module):
         return x + self.step
 
 
-def observe(model, folder, *args, path="", backend="eager", fenced=(), instances=(), **order):
+def observe(
+    model, folder, *args, path="", backend="eager", fenced=(), instances=(), on_phase=lambda phase: None, **order
+):
     log = CallLog()
     with watch_calls(model, log.note), torch.no_grad():
         model(*args)
@@ -89,7 +91,7 @@ def observe(model, folder, *args, path="", backend="eager", fenced=(), instances
             fenced=fenced,
             **order,
         ),
-        on_phase=lambda phase: None,
+        on_phase=on_phase,
     )
     assert is_usable
     return observation
@@ -169,6 +171,48 @@ def test_an_instance_with_sick_weights_is_named_alone(tmp_path):
     seen = observe(model, tmp_path, torch.ones(2, 4), path="0", instances=("1",))
     assert [fault.kind for fault in seen.faults] == [Kind.DIVERGENCE]
     assert list(seen.faults_by_instance) == ["1"]
+
+
+class PrintsAt(nn.Module):
+    """Equal modules that only know where they stand; one of them prints."""
+
+    def __init__(self, index, noisy):
+        super().__init__()
+        self.index, self.noisy = index, noisy
+
+    def forward(self, x):
+        if self.index in self.noisy:
+            print("here")
+        return x + 1
+
+
+@pytest.mark.parametrize(("noisy", "shown"), [({0}, ["0"]), ({2}, ["2"]), ({0, 1, 2}, [])])
+def test_a_break_that_only_some_instances_meet_belongs_to_those(tmp_path, noisy, shown):
+    model = nn.Sequential(*(PrintsAt(index, noisy) for index in range(3)))
+    seen = observe(model, tmp_path, torch.ones(2, 4), path="0", instances=("1", "2"))
+    assert [fault.kind for fault in seen.faults] == [Kind.GRAPH_BREAK]
+    assert list(seen.faults_by_instance) == shown
+
+
+def test_an_instance_that_ends_the_run_is_named_in_the_fault_and_in_the_phase(tmp_path):
+    class Gate(nn.Module):
+        def __init__(self, opens):
+            super().__init__()
+            self.register_buffer("opens", torch.tensor(opens))
+
+        def forward(self, x):
+            if torch.compiler.is_compiling():
+                x = x + torch.empty(1, 1).index_select(0, self.opens)
+            return x
+
+    model = nn.Sequential(*(Gate([index]) for index in (0, 5, 0)))
+    phases = []
+    seen = observe(model, tmp_path, torch.ones(2, 4), path="0", instances=("1", "2"), on_phase=phases.append)
+    assert not seen.completed
+    assert {path: [fault.kind for fault in faults] for path, faults in seen.faults_by_instance.items()} == {
+        "1": [Kind.ERROR]
+    }
+    assert "running of instance 1" in phases and not any(phase.endswith("2") for phase in phases)
 
 
 def test_an_error_of_the_compiled_run_is_a_fault_with_the_users_line(tmp_path):

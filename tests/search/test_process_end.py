@@ -37,6 +37,12 @@ def test_a_death_in_eager_mode_is_no_fault_of_the_compiler():
     assert not seen.faults and "eager" in seen.skipped
 
 
+def test_a_death_while_an_instance_runs_belongs_to_that_instance():
+    seen = observation_from_death(Died(signal="SIGABRT", phase="running of instance blocks.2"))
+    assert [fault.kind for fault in seen.faults_by_instance["blocks.2"]] == [Kind.CRASH]
+    assert observation_from_death(Died(signal="SIGABRT", phase="comparing of instance blocks.2")).skipped
+
+
 def test_a_missed_deadline_is_a_timeout_at_the_stage_of_the_stack():
     (fault,) = observation_from_timeout(TimedOut(phase="dynamo", stack=STACK), 20.0).faults
     assert (fault.kind, fault.stage) == (Kind.TIMEOUT, Stage.DYNAMO)
