@@ -47,6 +47,17 @@ def test_a_number_that_only_says_where_a_layer_stands_makes_no_unit_of_its_own()
     assert ("layers.0", "layers.1", "layers.2") in unit_paths(Stack(*map(Layer, range(3))), torch.ones(2, 4))
 
 
+def test_classes_made_by_a_function_are_told_apart():
+    def make(factor):
+        class Scale(nn.Module):
+            def forward(self, x):
+                return x * factor
+
+        return Scale()
+
+    assert ("layers.0",) in unit_paths(Stack(make(1), make(2)), torch.ones(2, 4))
+
+
 def test_another_number_does():
     assert ("layers.1",) in unit_paths(Stack(Layer(0), Layer(7)), torch.ones(2, 4))
 
