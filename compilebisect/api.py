@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,16 @@ from compilebisect.core.report import Environment, Report, Timing, report_json
 from compilebisect.core.unit_result import UnitResult
 from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener, SilentProgress
+from compilebisect.repro.verify import ScriptEnd
+from compilebisect.search import reduce_script as search
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.proofs import prove_findings
+from compilebisect.search.reduce_script import ReducedScript, status_of
+from compilebisect.search.script_runner import ScriptRunner
 from compilebisect.settings import Settings
-from compilebisect.workers.supervisor import Supervisor
+from compilebisect.workplace import workplace
 
-PRELOAD = ("compilebisect.runtime.preload",)
+__all__ = ["ReducedScript", "reduce_script", "run", "status_of", "verify_script"]
 
 
 def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
@@ -41,19 +43,60 @@ def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
     progress = progress or SilentProgress()
     if torch_version() is None:
         raise CannotTestError("torch is not installed", fix="Install it, for example with `pip install torch`.")
+    if settings.inputs is None and settings.spec is None:
+        raise UsageError(
+            "the model's inputs are missing",
+            where="--input-spec",
+            fix=f"Write a first spec with `compilebisect init {settings.target} -o shapes.json`, "
+            "or name a function with --inputs FILE.py:FUNC.",
+        )
     if settings.inputs is None:
         parse_spec(settings.spec)  # a wrong spec is told before torch is started
     started = time.monotonic()
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=folder))
-    try:
-        environment = worker_environment(os.environ, folder)
-        with Supervisor(environment, scratch, PRELOAD, journal=scratch / "journal.jsonl") as supervisor:
-            bisection = Bisection(settings, supervisor, scratch, progress)
-            return _bisect(bisection, settings, started, environment, progress)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with workplace() as place:
+        bisection = Bisection(settings, place.supervisor, place.scratch, progress)
+        return _bisect(bisection, settings, started, place.environment, progress)
+
+
+def verify_script(script: Path, *, runs: int, timeout_s: float, args: tuple[str, ...] = ()) -> list[ScriptEnd]:
+    """Run a script several times, each in a fresh process with the tool's own caches; `status_of` sums them up."""
+    environment = worker_environment(os.environ, cache_folder())
+    return search.verify_script(script, runs=runs, timeout_s=timeout_s, environment=environment, args=args)
+
+
+def reduce_script(
+    script: Path,
+    out: Path,
+    *,
+    budget_s: float,
+    runs: int,
+    args: tuple[str, ...] = (),
+    progress: ProgressListener | None = None,
+) -> ReducedScript:
+    """Make a script smaller that tells by its exit status whether it shows a fault, and prove the result.
+
+    Args:
+        script: exits 1 when the fault shows, 0 when it does not, 125 when it cannot tell.
+        out: where the smaller one goes, in the same folder.
+        budget_s: seconds for the search.
+        runs: how often the result is run in a fresh process.
+        args: arguments of the script.
+        progress: told what goes on.
+
+    Raises:
+        CompilebisectError: it is no script, or it does not show its fault here.
+    """
+    with workplace() as place:
+        return search.reduce_script(
+            script,
+            out,
+            ScriptRunner(place.supervisor),
+            budget_s=budget_s,
+            runs=runs,
+            args=args,
+            environment=place.environment,
+            progress=progress or SilentProgress(),
+        )
 
 
 def _bisect(

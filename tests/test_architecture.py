@@ -16,7 +16,7 @@ LAYERS = ({"cli"}, {"api"}, {"search"}, {"runtime", "workers", "repro", "render"
 # What everybody may import. They import `core` and each other alone.
 SHARED = {"errors", "settings", "progress", "source_files"}
 # Modules beside `api` that belong to its layer: parts of the composition root.
-API_PARTS = {"api", "cache_folder"}
+API_PARTS = {"api", "cache_folder", "workplace"}
 # Peers that may know each other, with the reason.
 PEERS = {
     ("runtime", "workers"): "code in a worker tells its supervisor what it is doing",

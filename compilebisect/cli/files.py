@@ -43,6 +43,10 @@ def read_bytes(path: str, what: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
+        if os.path.isdir(path):
+            inside = os.path.join(path, "report.json")
+            fix = f"Give the file: {inside}" if os.path.isfile(inside) else "Give the path of a file."
+            raise UsageError(f"cannot read {what}: this is a folder", where=path, fix=fix) from error
         reason = error.strerror or str(error)
         raise UsageError(f"cannot read {what}: {reason}", where=path, fix=_near_file(path)) from error
 
@@ -53,7 +57,7 @@ def _near_file(path: str) -> str:
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         return f"There is no folder {folder!r}."
-    near = did_you_mean(os.path.basename(path), os.listdir(folder)).removeprefix("; ")
+    near = did_you_mean(os.path.basename(path), os.listdir(folder), cutoff=0.75).removeprefix("; ")
     return f"{near[:1].upper()}{near[1:]}" if near else "Give the path of an existing file."
 
 
@@ -80,6 +84,8 @@ def read_spec(path: str) -> tuple[Any, str]:
     """
     data = read_bytes(path, "the input spec")
     shown = "standard input" if path == "-" else path
+    if not data.strip():
+        raise SpecError("the input spec is empty", where=shown, fix="`compilebisect init TARGET` writes a first one.")
     try:
         value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique_keys, parse_constant=_no_constant)
     except json.JSONDecodeError as error:

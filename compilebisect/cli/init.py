@@ -38,7 +38,10 @@ def init_command(target: str, output: str | None, force: bool, init: dict[str, A
     """
     if output is not None:
         _check_output(Path(output), force=force)
-    text = spec_text(_spec_from_child(target, init))
+    spec, left_out = _spec_from_child(target, init)
+    if left_out:
+        click.echo(f"left to their defaults: {', '.join(left_out)}; add those that matter to you", err=True)
+    text = spec_text(spec)
     if output is None:
         write_output(text)
         return 0
@@ -70,8 +73,8 @@ def _check_output(path: Path, *, force: bool) -> None:
         raise UsageError(f"there is no folder {str(path.parent)!r}", where="-o", fix="Create it first.")
 
 
-def _spec_from_child(target: str, init: dict[str, Any]) -> dict[str, Any]:
-    """Load the target in a child process, whose own output goes to standard error."""
+def _spec_from_child(target: str, init: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Load the target in a child process, whose own output goes to standard error; also tells what is left out."""
     with tempfile.TemporaryDirectory(prefix="compilebisect-") as folder:
         answer = Path(folder) / "answer.json"
         # -B: no bytecode beside the user's files
@@ -79,8 +82,7 @@ def _spec_from_child(target: str, init: dict[str, Any]) -> dict[str, Any]:
         status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False).returncode
         result = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else {}
     if "spec" in result:
-        spec: dict[str, Any] = result["spec"]
-        return spec
+        return result["spec"], result["left_out"]
     if "error" in result:
         error = TargetError if result["exit_status"] == TargetError.exit_status else CannotTestError
         raise error(**result["error"])

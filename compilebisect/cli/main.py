@@ -17,6 +17,8 @@ _COMMANDS = {
     "init": ("compilebisect.cli.init", "init_command", "Write a starter input spec from forward()'s signature."),
     "show": ("compilebisect.cli.show", "show_command", "Show a report again, in any format."),
     "diff": ("compilebisect.cli.diff", "diff_command", "Compare two reports: new, fixed, changed, unchanged findings."),
+    "verify": ("compilebisect.cli.verify", "verify_command", "Say whether a repro script still shows its fault here."),
+    "reduce": ("compilebisect.cli.reduce", "reduce_command", "Make a script smaller that shows a fault."),
     "doctor": ("compilebisect.cli.doctor", "doctor_command", "Check that this machine is able to compile."),
 }
 _DEFAULT = "run"

@@ -23,7 +23,7 @@ from compilebisect.cli.options import (
 )
 from compilebisect.cli.output import print_report
 from compilebisect.cli.progress import progress_on_stderr
-from compilebisect.core.report_diff import exit_status
+from compilebisect.core.report_diff import counted_findings, exit_status
 from compilebisect.errors import TargetError, UsageError
 from compilebisect.render import FORMATS
 from compilebisect.settings import (
@@ -143,6 +143,10 @@ def run_command(**options: Any) -> int:
     with progress_on_stderr(is_quiet=is_quiet, is_verbose=settings.verbose) as progress:
         report = run(settings, progress)
     print_report(report, format_name, settings.out)
+    counted, found = len(counted_findings(report, settings.fail_on, baseline)), len(report.findings)
+    if counted < found:
+        why = "--fail-on" if settings.baseline is None else f"--baseline {settings.baseline}"
+        click.echo(f"{counted} of {found} findings count for the exit status ({why})", err=True)
     return exit_status(report, settings.fail_on, baseline)
 
 

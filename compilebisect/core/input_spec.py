@@ -99,8 +99,7 @@ def _unknown_top_key(key: str) -> SpecError:
     return SpecError(
         f"unknown key {key!r}{did_you_mean(key, _TOP_KEYS)}",
         where=child_path("", key),
-        fix=f"Beside 'args', 'kwargs' and 'dims' only {quoted(_TOP_KEYS)} may stand; "
-        f"if {key!r} is a parameter of forward, move it into 'kwargs'.",
+        fix=f"At the top there are {quoted(_TOP_KEYS)}; if {key!r} is a parameter of forward, move it into 'kwargs'.",
     )
 
 

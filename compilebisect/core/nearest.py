@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 
-def did_you_mean(name: str, choices: Iterable[str]) -> str:
+def did_you_mean(name: str, choices: Iterable[str], *, cutoff: float = 0.6) -> str:
     """Return `; did you mean 'x'?` for the choice nearest to `name`, or an empty string where none is near."""
     by_lower = {choice.lower(): choice for choice in choices}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Finding, Location, Report, Repro
+from compilebisect.settings import DEFAULT_KINDS
 
 # Marks of the drawings.
 TICK = "\N{CHECK MARK}"
@@ -136,6 +137,8 @@ def headline(report: Report) -> str:
         text = f"healthy: no findings in {plural(len(report.modules) - idle, 'module')}"
         if idle:
             text += f" ({idle} not called or skipped)"
+        if (kinds := report.settings.get("check")) and set(kinds) < {kind.value for kind in DEFAULT_KINDS}:
+            text += f"; looked for {', '.join(kind_name(Kind(kind)) for kind in kinds)} alone"
     text += f"; {plural(report.timing.compiles, 'compile')} in {seconds(report.timing.total_s)}"
     return text if report.complete else f"INCOMPLETE, stopped early: {text}"
 

@@ -66,7 +66,28 @@ def verify(
         code: the line of code at the fault's place; empty where the script has no such line.
         args: further arguments of the script, such as `--device cuda`.
     """
-    script = script.resolve()  # it is run in its own folder
+    end = run_fresh(script, env=env, python=python, timeout_s=timeout_s, args=args)
+    return judge(end.output, end.status, expected, code, seconds=end.seconds)
+
+
+class ScriptEnd(msgspec.Struct, frozen=True):
+    """How a script ended: its exit status (None: killed at the deadline, or by a signal) and what it printed."""
+
+    status: int | None
+    output: str
+    seconds: float
+
+    @property
+    def verdict_line(self) -> str:
+        """The line with which our scripts say what they saw; empty where there is none."""
+        return next((text for text in reversed(self.output.splitlines()) if _VERDICT.match(text)), "")
+
+
+def run_fresh(
+    script: Path, *, env: Mapping[str, str], python: str, timeout_s: float, args: Sequence[str] = ()
+) -> ScriptEnd:
+    """Run a script in a process and process group of its own, in its own folder, killed at the deadline."""
+    script = script.resolve()
     started = time.monotonic()
     process = subprocess.Popen(
         [python, str(script), *args],
@@ -89,13 +110,13 @@ def verify(
         _kill_group(process)
     if not has_ended:
         output, _ = process.communicate()
-    seconds = time.monotonic() - started
-    return judge(output, process.returncode if has_ended else None, expected, code, seconds=seconds)
+    status = process.returncode if has_ended and process.returncode >= 0 else None
+    return ScriptEnd(status, output, time.monotonic() - started)
 
 
 def judge(output: str, status: int | None, expected: Fault, code: str = "", *, seconds: float = 0.0) -> Verification:
     """Say what a run of a script proved, by its output and exit status (None if it was killed at the deadline)."""
-    line = next((text for text in reversed(output.splitlines()) if _VERDICT.match(text)), "")
+    line = ScriptEnd(status, output, seconds).verdict_line
     proof = Proof.NO_END if status is None else _proof(line, status, expected, code)
     return Verification(proof=proof, line=line, seconds=seconds, exit_status=status, tail=output[-_TAIL_CHARS:])
 
@@ -124,6 +145,16 @@ def _proof(line: str, status: int, expected: Fault, code: str) -> Proof:
     is_same_type = json.loads(seen["type"]) == expected.type or expected.kind.value == "timeout"
     is_same_place = not code or _squeezed(json.loads(seen["code"] or '""')) == _squeezed(code)
     return Proof.SHOWN if is_same_kind and is_same_type and is_same_place else Proof.OTHER_FAILURE
+
+
+def identity(line: str) -> tuple[str, str, str] | None:
+    """Return kind, type and line of code of the fault that a verdict line tells of; None where it tells of none."""
+    match = _VERDICT.match(line)
+    seen = _OBSERVED.match(match[3]) if match and match[1] == "FAULT SHOWN" else None
+    if seen is None:
+        return None
+    type_name = "" if seen["kind"] == "timeout" else json.loads(seen["type"])
+    return seen["kind"], type_name, json.loads(seen["code"] or '""')
 
 
 def _squeezed(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 import time
@@ -40,6 +41,7 @@ class Session:
             CompilebisectError: the target, the device or a config is wrong.
         """
         self.settings = settings
+        self._input_sets = 1
         torch_internals.prepare_compile_process(recompile_limit=_RECOMPILE_LIMIT, use_cache=settings.cache)
         for name, value in settings.config:
             _set_config(name, value)
@@ -69,6 +71,7 @@ class Session:
         settings = self.settings
         if settings.inputs is not None:
             variants = load_inputs_function(settings.inputs, device=self.device, seed=settings.seed)
+            self._input_sets = len(variants)
             return variants[0]
         spec = parse_spec(settings.spec)
         check_signature(spec, self.model.forward)
@@ -119,6 +122,7 @@ class Session:
             torch=str(torch.__version__),
             triton=_triton_version(),
             cuda=torch.version.cuda if cuda else None,
+            notes=self._variant_notes(),
             eager_s=seconds,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         )
@@ -140,6 +144,10 @@ class Session:
         snapshot.restore()
         return capture.failures
 
+    def _variant_notes(self) -> tuple[str, ...]:
+        count = parse_spec(self.settings.spec).variant_count if self.settings.inputs is None else self._input_sets
+        return (f"only the first of {count} variants of the inputs was bisected",) if count > 1 else ()
+
     def context(self) -> CallContext:
         """Return the circumstances in which the whole model is called."""
         return CallContext("grad" if self.settings.train else "no_grad", (), self.settings.train)
@@ -160,9 +168,7 @@ class Session:
         return EagerFailure(
             f"the model fails in eager mode, so it cannot be bisected: {type(error).__name__}: {error}",
             where=f"{name} ({type(self.model.get_submodule(path)).__name__})",
-            fix=f"Give inputs that suit the model. This module was called with {_readable(signature)}."
-            if signature
-            else "Give inputs that suit the model.",
+            fix=f"It has to run without torch.compile first. {_called_with(signature)}".rstrip(),
             detail=user_traceback(error),
         )
 
@@ -182,12 +188,15 @@ def _check_backend(name: str) -> None:
         raise UsageError(
             f"torch knows no backend '{name}'{did_you_mean(name, known)}",
             where="--backend",
-            fix=f"Use one of {', '.join(sorted(known))}.",
+            fix=f"Use one of {', '.join(name for name in sorted(known) if '_TESTING_ONLY' not in name)}.",
         )
 
 
-def _readable(signature: str) -> str:
-    return signature if len(signature) < 400 else signature[:400] + "..."
+def _called_with(signature: str) -> str:
+    """Say which tensors a module was given: their dtypes and shapes."""
+    tensors = re.findall(r"torch\.(\w+)(\(\d*(?:, ?\d*)*\))", signature)
+    shown = ", ".join(f"{dtype} {shape}" for dtype, shape in tensors[:12])
+    return f"This module was called with tensors {shown}." if shown else ""
 
 
 def _set_config(name: str, value: Any) -> None:

@@ -92,19 +92,27 @@ def _names_in(leaf: Any) -> set[str]:
     return set().union(*map(_names_in, leaf)) if isinstance(leaf, list) else set()
 
 
-def _spec_of_target(target: str, init: dict[str, Any]) -> dict[str, Any]:
+def left_out(model_or_class: nn.Module | type[nn.Module]) -> list[str]:
+    """Return the parameters of forward that a starter spec leaves to their defaults."""
+    chosen = {parameter.name for parameter in _chosen(model_or_class)}
+    parameters = inspect.signature(model_or_class.forward).parameters.values()
+    return [p.name for p in parameters if p.default is not p.empty and p.name not in chosen]
+
+
+def _named_by(target: str, init: dict[str, Any]) -> nn.Module | type[nn.Module]:
     located = locate_target(target)
     value = located.value
     if isinstance(value, type) and issubclass(value, nn.Module) and not init and missing_init(value, init):
-        return starter_spec(value)  # it cannot be built without arguments, but its signature tells enough
-    return starter_spec(build_target(located, init))
+        return value  # it cannot be built without arguments, but its signature tells enough
+    return build_target(located, init)
 
 
 def main(arguments: list[str]) -> None:
     """Write the starter spec of TARGET, built with the JSON object INIT, to the file ANSWER."""
     target, init, answer = arguments
     try:
-        result: dict[str, Any] = {"spec": _spec_of_target(target, json.loads(init))}
+        found = _named_by(target, json.loads(init))
+        result: dict[str, Any] = {"spec": starter_spec(found), "left_out": left_out(found)}
     except CompilebisectError as exc:
         data = {"what": exc.what, "where": exc.where, "fix": exc.fix, "detail": exc.detail}
         result = {"error": data, "exit_status": exc.exit_status}

@@ -212,7 +212,7 @@ class Bisection:
         self.worker_peak_bytes = max(self.worker_peak_bytes, observation.peak_bytes)
         self.give_back(worker)
         self.walk.record(probe, observation)
-        kinds = [fault.kind for fault in observation.faults]
+        kinds = [fault.kind for fault in observation.faults if fault.kind in self.settings.check]
         found = worst(kinds)
         status = found.value if found else ("skipped" if observation.skipped else "ok")
         done = len(self.walk.units) - self.walk.remaining()

@@ -31,6 +31,27 @@ _FIGURES = re.compile(r"largest difference (\S+) of (\S+)\)")
 _DEADLINE = re.compile(r"^DEADLINE_S = \d+$", re.MULTILINE)
 
 
+def drive(steps: Generator[T, bool, T], shows: Callable[[T], bool], take: Callable[[T], None], end: float) -> bool:
+    """Answer the candidates of a search until it is done or the clock reaches `end`; returns whether it was done.
+
+    Args:
+        steps: proposes candidates and is sent whether each shows the fault.
+        shows: says so.
+        take: gets each one that does.
+        end: on the monotonic clock.
+    """
+    try:
+        candidate = next(steps)
+        while time.monotonic() < end:
+            answer = shows(candidate)
+            if answer:
+                take(candidate)
+            candidate = steps.send(answer)
+    except StopIteration:
+        return True
+    return False
+
+
 class Reduced(msgspec.Struct, frozen=True, kw_only=True):
     """The smallest script that showed the fault, its graph's operators, and how many candidates were run."""
 
@@ -74,30 +95,17 @@ class Reduction:
 
     def run(self) -> bool:
         """Shrink; returns False where the budget ended it. An interrupt leaves the best so far."""
-        if self._case.graph is not None and not self._drive(
-            smaller_graphs(self._case.graph), self._text_of_graph, self._take_graph
-        ):
-            return False
-        steps = simplifications(self._text, is_check, kept_lines(self._case, self._code))
-        return self._drive(steps, lambda text: text, self._take_text)
+        if self._case.graph is not None:
+            steps = smaller_graphs(self._case.graph)
+            if not drive(steps, lambda graph: self._shows(self._text_of_graph(graph)), self._take_graph, self._end):
+                return False
+        texts = simplifications(self._text, is_check, kept_lines(self._case, self._code))
+        return drive(texts, self._shows, self._take_text, self._end)
 
     def best(self) -> Reduced:
         """Return the smallest script so far, with the case's own deadline."""
         text = _DEADLINE.sub(f"DEADLINE_S = {self._final_deadline_s}", self._text)
         return Reduced(text=text, operators=self._operators, runs=self._runner.runs - self._runs_before)
-
-    def _drive(self, steps: Generator[T, bool, T], text_of: Callable[[T], str], take: Callable[[T], None]) -> bool:
-        """Answer the candidates of a search; returns False where the budget ended it."""
-        try:
-            candidate = next(steps)
-            while time.monotonic() < self._end:
-                shows = self._shows(text_of(candidate))
-                if shows:
-                    take(candidate)
-                candidate = steps.send(shows)
-        except StopIteration:
-            return True
-        return False
 
     def _shows(self, text: str) -> bool:
         if text not in self._answers:

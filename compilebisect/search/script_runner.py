@@ -8,19 +8,11 @@ from pathlib import Path
 import msgspec
 
 from compilebisect.core.messages import ScriptOrder
+from compilebisect.repro.verify import ScriptEnd
 from compilebisect.workers.call_outcome import Died, Outcome, TimedOut
 from compilebisect.workers.supervisor import Supervisor
 
 _FUNCTION = "compilebisect.runtime.script_run:run_script"
-
-
-class ScriptEnd(msgspec.Struct, frozen=True):
-    """How a script ended: its exit status (None: killed at the deadline, or by a signal) and the end of its output."""
-
-    status: int | None
-    output: str
-    seconds: float
-    is_late: bool = False
 
 
 class ScriptRunner:
@@ -50,5 +42,5 @@ def _end(outcome: Outcome) -> ScriptEnd:
     if isinstance(outcome, Died):
         return ScriptEnd(outcome.exit_code, outcome.output, outcome.seconds)
     if isinstance(outcome, TimedOut):
-        return ScriptEnd(None, outcome.output, outcome.seconds, is_late=True)
+        return ScriptEnd(None, outcome.output, outcome.seconds)
     raise RuntimeError(f"a script cannot reply: {outcome}")

@@ -1,0 +1,63 @@
+"""The `reduce` command: makes any script smaller that follows the exit statuses of repro scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from compilebisect.cli.files import write_output
+from compilebisect.cli.options import Parsed, device_from_text, seconds, whole_number_from
+from compilebisect.cli.progress import progress_on_stderr
+from compilebisect.errors import UsageError
+from compilebisect.settings import DEFAULT_REDUCE_SECONDS, DEFAULT_REPRO_RUNS
+
+
+@click.command("reduce")
+@click.argument("script", metavar="SCRIPT.py")
+@click.option("-o", "--output", metavar="FILE.py", help="Where the smaller script goes; SCRIPT_reduced.py by default.")
+@click.option("--device", type=Parsed("DEVICE", device_from_text), help="Where to run it; the script's own by default.")
+@click.option(
+    "--reduce-seconds",
+    type=Parsed("SECONDS", seconds),
+    default=DEFAULT_REDUCE_SECONDS,
+    show_default=True,
+    help="The longest that it is made smaller.",
+)
+@click.option(
+    "--repro-runs",
+    type=Parsed("N", whole_number_from(1)),
+    default=DEFAULT_REPRO_RUNS,
+    show_default=True,
+    help="How often the result is run as a proof.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def reduce_command(
+    script: str, output: str | None, device: str | None, reduce_seconds: float, repro_runs: int, quiet: bool
+) -> int:
+    """Make a script smaller while it shows the same fault.
+
+    SCRIPT.py tells by its exit status: 1 the fault shows, 0 it does not, 125 it cannot be told; an exception that it
+    does not handle counts as the last. What compiles and judges is left as it is: functions that call `torch.compile`
+    or end the process. Ctrl-C keeps the smallest so far.
+    """
+    from compilebisect.api import reduce_script
+
+    path = Path(script)
+    out = path.with_name(f"{path.stem}_reduced.py") if output is None else Path(output)
+    if out.resolve().parent != path.resolve().parent:
+        raise UsageError(
+            "the smaller script has to lie in the folder of the script, whose files it may read",
+            where="-o",
+            fix=f"Name a file in {path.resolve().parent}.",
+        )
+    args = () if device is None else ("--device", device)
+    with progress_on_stderr(is_quiet=quiet, is_verbose=False) as progress:
+        done = reduce_script(path, out, budget_s=reduce_seconds, runs=repro_runs, args=args, progress=progress)
+    ended = "" if done.is_finished else "; stopped before everything was tried"
+    flaky = "" if done.shown == done.runs else "flaky: "
+    write_output(
+        f"{out}: {done.before} lines to {done.after}, {done.candidates} candidates; "
+        f"{flaky}shown in {done.shown} of {done.runs} fresh runs{ended}\n"
+    )
+    return 0
