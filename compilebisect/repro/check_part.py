@@ -18,16 +18,17 @@ def is_check(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.ClassDef | ast.Import | ast.ImportFrom):
         return False
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        return statement.name in _FUNCTIONS or _ends_or_compiles(statement)
+        # A custom operator is taken as it is: change one of its kernels, and it brings a fault of its own.
+        return statement.name in _FUNCTIONS or bool(statement.decorator_list) or _names_any(statement, _ENDS)
     if isinstance(statement, ast.If | ast.Try | ast.For | ast.While | ast.With):
         return True
-    return _ends_or_compiles(statement)
+    return _names_any(statement, _ENDS | {"library"})
 
 
-def _ends_or_compiles(statement: ast.stmt) -> bool:
+def _names_any(statement: ast.stmt, wanted: frozenset[str]) -> bool:
     names = {node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute)}
     names |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    return bool(names & _ENDS)
+    return bool(names & wanted)
 
 
 def kept_lines(case: ReproCase, code: str) -> frozenset[str]:

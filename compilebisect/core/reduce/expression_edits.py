@@ -10,6 +10,8 @@ from compilebisect.core.reduce.script_text import Edit, ScriptText
 
 _NEEDS_NO_BRACKETS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.List, ast.Dict, ast.Set)
 _BINDS_TIGHTLY = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Attribute, ast.Subscript, ast.Call, ast.Starred)
+# The keyword that says where a tensor lies stays, so that the script still runs on any device.
+_PLACE = "device"
 
 
 def expression_edits(script: ScriptText) -> list[tuple[ast.AST, list[Edit]]]:
@@ -42,7 +44,9 @@ def _shrunk(script: ScriptText, node: ast.AST, imported: set[str]) -> Iterator[l
         yield [_replacement(script, node, part)]
     if isinstance(node, ast.Call):
         arguments = sorted([*node.args, *node.keywords], key=script.span)
-        yield from ([edit] for edit in element_edits(script, arguments))
+        for argument, edit in zip(arguments, element_edits(script, arguments), strict=True):
+            if not (isinstance(argument, ast.keyword) and argument.arg == _PLACE):
+                yield [edit]
     elif isinstance(node, ast.List | ast.Set):
         yield from ([edit] for edit in element_edits(script, node.elts))
     elif isinstance(node, ast.Tuple):
@@ -85,7 +89,7 @@ def _parts(script: ScriptText, node: ast.AST, imported: set[str]) -> Iterator[as
         isinstance(node, ast.Attribute) and not (isinstance(parent, ast.Call) and parent.func is node)
     ):
         parts = [node.value]
-    elif isinstance(node, ast.Tuple | ast.List) and not isinstance(parent, ast.Return):
+    elif isinstance(node, ast.Tuple | ast.List) and not isinstance(parent, ast.Return | ast.Tuple):
         parts = [item for item in node.elts if not isinstance(item, ast.Starred | ast.Constant)]
     for part in parts:
         root, is_path = part, True
