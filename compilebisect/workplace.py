@@ -14,7 +14,7 @@ import msgspec
 from compilebisect.cache_folder import cache_folder, worker_environment
 from compilebisect.workers.supervisor import Supervisor
 
-_PRELOAD = ("compilebisect.runtime.preload",)
+PRELOAD = ("compilebisect.runtime.preload",)
 
 
 class Workplace(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ def workplace() -> Iterator[Workplace]:
     scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=folder))
     try:
         environment = worker_environment(os.environ, folder)
-        with Supervisor(environment, scratch, _PRELOAD, journal=scratch / "journal.jsonl") as supervisor:
+        with Supervisor(environment, scratch, PRELOAD, journal=scratch / "journal.jsonl") as supervisor:
             yield Workplace(supervisor, scratch, environment)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -157,9 +157,8 @@ def compare_lines(case: ReproCase) -> list[str]:
 
 def _value_lines(case: ReproCase, what: str) -> list[str]:
     rtol, atol, source = tolerance(case)
-    is_wrong = f"~torch.isclose(other, one, rtol={rtol:g}, atol={atol:g}, equal_nan=True)"
-    if what == "values":  # NaN and infinity at other places are a fault of another type
-        is_wrong = f"({is_wrong} & one.isfinite() & other.isfinite())"
+    # NaN and infinity at other places are a fault of another type
+    is_counted = "wrong & one.isfinite() & other.isfinite()" if what == "values" else "wrong"
     figures = "largest difference {(one - other).abs().max():.3g} of {one.abs().max():.3g}"
     shape = (
         "return 'divergence \"mutation\" (other shapes)'"
@@ -171,7 +170,9 @@ def _value_lines(case: ReproCase, what: str) -> list[str]:
         f"        {shape}",
         "    for pair in zip(eager, compiled):",
         "        one, other = (leaf.to(torch.promote_types(leaf.dtype, torch.float64)) for leaf in pair)",
-        f"        if {is_wrong}.any():  # {source}",
+        f"        # {source}",
+        f"        wrong = ~torch.isclose(other, one, rtol={rtol:g}, atol={atol:g}, equal_nan=True)",
+        f"        if ({is_counted}).any():",
         f"            return f'divergence \"{what}\" ({figures})'",
     ]
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -8,6 +9,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from compilebisect.search.script_runner import ScriptRunner
+from compilebisect.workers.supervisor import Supervisor
+from compilebisect.workplace import PRELOAD
+from tests.repro.proving import Prove, prove
 
 USER_CODE = Path(__file__).parent / "user_code"
 
@@ -23,6 +29,17 @@ def faulty() -> Iterator[ModuleType]:
 
 
 @pytest.fixture(scope="session")
-def script_env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
+    """Runs scripts in forks of a process with torch, and with the caches of the test session."""
+    folder = tmp_path_factory.mktemp("runner")
     cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(tmp_path_factory.mktemp("inductor"))
-    return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    with Supervisor({**environment, "OMP_WAIT_POLICY": "PASSIVE"}, folder, PRELOAD) as supervisor:
+        supervisor.start()
+        yield ScriptRunner(supervisor)
+
+
+@pytest.fixture(scope="session")
+def prover(runner: ScriptRunner) -> Prove:
+    """Writes, runs and judges the scripts of cases."""
+    return functools.partial(prove, runner)

@@ -12,6 +12,7 @@ import torch
 
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.runtime.graph_source import graph_case
+from tests.repro.proving import Prove
 from tests.repro.test_module_cases_run import proved
 
 PLANTED = "torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY"
@@ -33,52 +34,46 @@ def captured(
     return found[0]
 
 
-def test_planted_compile_error(faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]) -> None:
+def test_planted_compile_error(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     module = faulty.Relu().eval()
     gm, inputs = captured(module, torch.randn(3, 4))
     fault = Fault(kind=Kind.ERROR, type="CppCompileError", message="C++ compile error", stage=Stage.CPP)
     case = graph_case(gm, inputs, fault, module=module, module_path="mlp", config=((PLANTED, '"compile_error"'),))
-    repro, _ = proved([case], tmp_path, script_env)
+    repro, _ = proved(prover, [case], tmp_path)
     text = (tmp_path / repro.path).read_text()
     assert repro.ops == 3
     assert "def forward(self, first_weight, first_bias, x, second_weight, second_bias):" in text
     assert f'{PLANTED} = "compile_error"' in text
 
 
-def test_planted_wrong_values(faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]) -> None:
+def test_planted_wrong_values(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     module = faulty.Relu().eval()
     gm, inputs = captured(module, torch.randn(3, 4), dynamic=True)
     fault = Fault(kind=Kind.DIVERGENCE, type="values", message="differs", stage=Stage.INDUCTOR)
     case = graph_case(gm, inputs, fault, module=module, config=((PLANTED, '"accuracy"'),), train=True)
-    proved([case], tmp_path, script_env)
+    proved(prover, [case], tmp_path)
 
 
-def test_wrong_fake_kernel_of_the_users_operator(
-    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]
-) -> None:
+def test_wrong_fake_kernel_of_the_users_operator(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     gm, inputs = captured(faulty.WrongFakeKernel().eval(), torch.randn(2, 2))
     fault = Fault(kind=Kind.ERROR, type="AssertionError", message="expected size", stage=Stage.RUNTIME)
     case = graph_case(gm, inputs, fault)
-    repro, _ = proved([case], tmp_path, script_env)
+    repro, _ = proved(prover, [case], tmp_path)
     assert "_wrong_fake" in (tmp_path / repro.path).read_text()
     assert not repro.imports_user_code
 
 
 @pytest.mark.parametrize("has_file", [False, True])
 def test_a_script_that_shows_nothing_is_kept_unverified(
-    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str], has_file: bool
+    faulty: ModuleType, tmp_path: Path, prover: Prove, has_file: bool
 ) -> None:
-    from compilebisect.repro.prove import prove
-
     module = faulty.Relu().eval()
     gm, inputs = captured(module, torch.randn(3, 4))
     fault = Fault(kind=Kind.ERROR, type="CppCompileError", message="C++ compile error", stage=Stage.CPP)
     file = tmp_path / "work" / "t.safetensors" if has_file else None
     case = graph_case(gm, inputs, fault, module=module, backend="eager", tensor_file=file)
-    import sys
-
-    repro = prove([case], tmp_path, "F7", env=script_env, python=sys.executable)
-    assert repro is not None and not repro.verified
+    repro, _ = prover([case], tmp_path)
+    assert not repro.verified
     assert "gone" in repro.note
-    assert (tmp_path / "repro_F7.py").exists()
-    assert (tmp_path / "repro_F7.safetensors").exists() == has_file
+    assert (tmp_path / "repro_F1.py").exists()
+    assert (tmp_path / "repro_F1.safetensors").exists() == has_file

@@ -13,37 +13,23 @@ from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
-from compilebisect.repro.prove import prove
 from compilebisect.repro.verify import Proof, Verification
 from compilebisect.runtime.module_source import module_case
 from tests.repro.faults import BRANCH, GRU, ITEM, PRINT, fault_at
+from tests.repro.proving import Prove
 
 
-def proved(
-    cases: list[ReproCase], folder: Path, env: dict[str, str]
-) -> tuple[Repro, list[tuple[ReproCase, Verification]]]:
-    runs: list[tuple[ReproCase, Verification]] = []
-    repro = prove(
-        cases,
-        folder,
-        "F1",
-        env=env,
-        python=sys.executable,
-        timeout_s=120,
-        on_attempt=lambda case, result: runs.append((case, result)),
-    )
-    assert repro is not None
-    assert repro.verified, runs[-1][1].tail
+def proved(prover: Prove, cases: list[ReproCase], folder: Path) -> tuple[Repro, list[Verification]]:
+    repro, runs = prover(cases, folder)
+    assert repro.verified, runs[-1].tail
     return repro, runs
 
 
-def test_print_break_with_config_helpers_and_shared_weights(
-    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]
-) -> None:
+def test_print_break_with_config_helpers_and_shared_weights(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     module = faulty.PrintBreak(faulty.BlockConfig(hidden=4), object()).eval()
     fault = fault_at(faulty.PrintBreak, "print(", type=PRINT)
     case = module_case(module, (torch.randn(2, 4),), {"mask": None}, fault, module_path="encoder.0")
-    repro, _ = proved([case], tmp_path, script_env)
+    repro, _ = proved(prover, [case], tmp_path)
     text = (tmp_path / repro.path).read_text()
     assert not repro.imports_user_code
     assert "never_used" not in text and "__init__" not in text.split("class Base")[1].split("def make")[0]
@@ -52,31 +38,31 @@ def test_print_break_with_config_helpers_and_shared_weights(
     assert str(Path(__file__).parent) not in text
 
 
-def test_break_in_a_helper_of_another_file(faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]) -> None:
+def test_break_in_a_helper_of_another_file(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     fault = fault_at(sys.modules["parts"].chatty, "print(", type=PRINT)
     case = module_case(faulty.HelperBreak().eval(), (torch.randn(2),), {}, fault)
-    _, runs = proved([case], tmp_path, script_env)
-    assert 'at "print(\\"in the helper\\"' in runs[0][1].line
+    _, runs = proved(prover, [case], tmp_path)
+    assert 'at "print(\\"in the helper\\"' in runs[0].line
 
 
 @pytest.mark.parametrize(("name", "text", "kind"), [("Branch", "if x.sum()", BRANCH), ("ItemCall", ".item()", ITEM)])
 def test_breaks_that_depend_on_data(
-    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str], name: str, text: str, kind: str
+    faulty: ModuleType, tmp_path: Path, prover: Prove, name: str, text: str, kind: str
 ) -> None:
     cls = getattr(faulty, name)
     case = module_case(cls().eval(), (torch.randn(3),), {}, fault_at(cls, text, type=kind))
-    proved([case], tmp_path, script_env)
+    proved(prover, [case], tmp_path)
 
 
-def test_gru_alone_is_one_constructor_call(faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]) -> None:
+def test_gru_alone_is_one_constructor_call(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     fault = fault_at(faulty.Rnn, "self.rnn(x)", type=GRU)  # the place that calls the module
     case = module_case(faulty.Rnn().eval().rnn, (torch.randn(2, 3, 4),), {}, fault, module_path="rnn")
-    repro, _ = proved([case], tmp_path, script_env)
+    repro, _ = proved(prover, [case], tmp_path)
     assert "model = torch.nn.GRU(4, 4, batch_first=True, bidirectional=True)" in (tmp_path / repro.path).read_text()
 
 
 def test_operator_without_fake_kernel_takes_its_definition_along(
-    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]
+    faulty: ModuleType, tmp_path: Path, prover: Prove
 ) -> None:
     fault = fault_at(
         faulty.NoFakeKernel,
@@ -85,55 +71,49 @@ def test_operator_without_fake_kernel_takes_its_definition_along(
         type="Operator does not support running with fake tensors",
     )
     case = module_case(faulty.NoFakeKernel().eval(), (torch.randn(2, 2),), {}, fault)
-    proved([case], tmp_path, script_env)
+    proved(prover, [case], tmp_path)
 
 
-def test_operator_with_wrong_fake_kernel_fails_when_it_runs(
-    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]
-) -> None:
+def test_operator_with_wrong_fake_kernel_fails_when_it_runs(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     fault = Fault(kind=Kind.ERROR, type="AssertionError", message="expected size 3==2", stage=Stage.RUNTIME)
     case = module_case(faulty.WrongFakeKernel().eval(), (torch.randn(2, 2),), {}, fault)
-    proved([case], tmp_path, script_env)
+    proved(prover, [case], tmp_path)
 
 
-def test_is_compiling_diverges(faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]) -> None:
+def test_is_compiling_diverges(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     fault = Fault(kind=Kind.DIVERGENCE, type="values", message="differs", stage=Stage.DYNAMO)
     case = module_case(faulty.OtherWhenCompiled().eval(), (torch.randn(2, 2),), {}, fault, backend="eager")
-    proved([case], tmp_path, script_env)
+    proved(prover, [case], tmp_path)
 
 
-def test_lost_mutation_of_an_input(faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]) -> None:
+def test_lost_mutation_of_an_input(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     fault = Fault(kind=Kind.DIVERGENCE, type="mutation", message="input not changed", stage=Stage.INDUCTOR)
     case = module_case(faulty.LostMutation().eval(), (torch.randn(2, 2),), {}, fault)
-    proved([case], tmp_path, script_env)
+    proved(prover, [case], tmp_path)
 
 
-def test_abort_while_compiling_is_seen_by_a_parent_process(
-    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]
-) -> None:
+def test_abort_while_compiling_is_seen_by_a_parent_process(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     fault = Fault(kind=Kind.CRASH, type="SIGABRT", message="died", stage=Stage.DYNAMO)
     case = module_case(faulty.AbortingFakeKernel().eval(), (torch.randn(2, 2),), {}, fault)
-    proved([case], tmp_path, script_env)
+    proved(prover, [case], tmp_path)
 
 
-def test_hang_while_compiling_ends_at_the_scripts_deadline(
-    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]
-) -> None:
+def test_hang_while_compiling_ends_at_the_scripts_deadline(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     fault = Fault(kind=Kind.TIMEOUT, type="timeout", message="no end within 300 s", stage=Stage.DYNAMO)
     case = module_case(faulty.HangingFakeKernel().eval(), (torch.randn(2, 2),), {}, fault, deadline_s=25)
-    proved([case], tmp_path, script_env)
+    proved(prover, [case], tmp_path)
 
 
 def test_saved_tensors_are_used_where_random_ones_do_not_show_the_fault(
-    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]
+    faulty: ModuleType, tmp_path: Path, prover: Prove
 ) -> None:
     fault = Fault(kind=Kind.DIVERGENCE, type="values", message="differs", stage=Stage.DYNAMO)
     module, args = faulty.WrongAtOneValue().eval(), (torch.tensor([[0.5, -1.0, 12345.0], [0.1, 0.2, 0.3]]).t(),)
     seeded = module_case(module, args, {}, fault, backend="eager")
     file = tmp_path / "work" / "t.safetensors"
     saved = module_case(module, args, {}, fault, backend="eager", tensor_file=file)
-    repro, runs = proved([seeded, saved], tmp_path, script_env)
-    assert [result.proof for _, result in runs] == [Proof.GONE, Proof.SHOWN]
+    repro, runs = proved(prover, [seeded, saved], tmp_path)
+    assert [result.proof for result in runs] == [Proof.GONE, Proof.SHOWN]
     assert (tmp_path / "repro_F1.safetensors").exists()
     assert "load_file" in (tmp_path / repro.path).read_text()
 
@@ -149,30 +129,20 @@ HEALTHY = [
 
 
 @pytest.mark.parametrize("fault", HEALTHY, ids=lambda fault: f"{fault.kind.value}-{fault.type.split()[0]}")
-def test_a_healthy_module_shows_no_fault(
-    faulty: ModuleType, tmp_path: Path, script_env: dict[str, str], fault: Fault
-) -> None:
+def test_a_healthy_module_shows_no_fault(faulty: ModuleType, tmp_path: Path, prover: Prove, fault: Fault) -> None:
     is_divergence = fault.kind is Kind.DIVERGENCE
     module = faulty.Relu().train(is_divergence)
     case = module_case(module, (torch.randn(2, 4),), {}, fault, train=is_divergence, deadline_s=100)
-    runs: list[Verification] = []
-    repro = prove(
-        [case],
-        tmp_path,
-        "F1",
-        env=script_env,
-        python=sys.executable,
-        on_attempt=lambda case, result: runs.append(result),
-    )
-    assert repro is not None and not repro.verified
+    repro, runs = prover([case], tmp_path)
+    assert not repro.verified
     assert runs[0].proof is Proof.GONE, runs[0].tail
     assert runs[0].exit_status == 0
 
 
-def test_user_import_as_last_resort(faulty: ModuleType, tmp_path: Path, script_env: dict[str, str]) -> None:
+def test_user_import_as_last_resort(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     fault = fault_at(faulty.Branch, "if x.sum()", type=BRANCH)
     context = CallContext(grad_mode="inference")
     case = module_case(faulty.Branch(), (torch.randn(2),), {}, fault, context=context, import_user_code=True)
-    repro, _ = proved([case], tmp_path, script_env)
+    repro, _ = proved(prover, [case], tmp_path)
     assert repro.imports_user_code
     assert "imports the user's code" in repro.note

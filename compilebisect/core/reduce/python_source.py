@@ -74,6 +74,8 @@ class _Reduction:
         yield from self._cut_behind_kept_lines()
         yield from self._sweep()
         yield from self._tidy()
+        # One test, and with small tensors all that follow are quicker.
+        yield from self._offer(self._script.edited(number_edits.all_at_once(self._script)))
         yield from self._statements_at(0)
         yield from self._sweep()
         yield from self._subset(_unfrozen_parts(self._script))
