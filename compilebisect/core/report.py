@@ -60,6 +60,7 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True):
     """The script of a finding. `verified` is True only after it showed the same fault in a fresh process.
 
     It was run `runs` times in fresh processes, of which `shown` showed the fault; where the two differ, it is flaky.
+    `lines` counts all lines of code, `model_lines` those that are not the part that compiles and judges.
     """
 
     path: str
@@ -68,6 +69,7 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True):
     shown: int = 0
     ops: int = 0
     lines: int = 0
+    model_lines: int = 0
     imports_user_code: bool = False
     note: str = ""
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 
 from compilebisect.core.outcome import Fault
+from compilebisect.core.reduce.script_text import size
 from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
+from compilebisect.repro.check_part import is_check
 from compilebisect.repro.script import line_count
 from compilebisect.repro.verify import Proof, Verification, verify
 
@@ -62,6 +64,7 @@ def report_entry(
     case: ReproCase, script: Path, confirmation: Confirmation, *, operators: int, notes: Sequence[str] = ()
 ) -> Repro:
     """Return a script's entry for the report; it counts as verified once it showed the fault in a fresh process."""
+    text = script.read_text(encoding="utf-8")
     said = [*case.notes, *notes]
     if case.imports_user_code:
         said.append("imports the user's code, since the fault could not be shown without it")
@@ -74,7 +77,8 @@ def report_entry(
         runs=confirmation.runs,
         shown=confirmation.shown,
         ops=operators,
-        lines=line_count(script.read_text(encoding="utf-8")),
+        lines=line_count(text),
+        model_lines=size(text, is_check)[0],
         imports_user_code=case.imports_user_code,
         note="; ".join(said),
     )
