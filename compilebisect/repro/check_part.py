@@ -7,8 +7,10 @@ import ast
 from compilebisect.core.outcome import Kind
 from compilebisect.core.repro_case import ReproCase
 
-# What our own scripts call from the part that judges.
-_FUNCTIONS = frozenset({"verdict", "unforeseen", "main", "run", "child", "chain", "leaves", "outline", "difference"})
+# What belongs to the part of our own scripts that judges.
+_OURS = frozenset(
+    {"verdict", "unforeseen", "main", "run", "child", "chain", "leaves", "outline", "difference", "DEADLINE_S"}
+)
 # Whoever calls these decides how the script ends, or compiles.
 _ENDS = frozenset({"exit", "_exit", "abort", "kill", "SystemExit", "quit", "compile", "excepthook"})
 
@@ -19,10 +21,10 @@ def is_check(statement: ast.stmt) -> bool:
         return False
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         # A custom operator is taken as it is: change one of its kernels, and it brings a fault of its own.
-        return statement.name in _FUNCTIONS or bool(statement.decorator_list) or _names_any(statement, _ENDS)
+        return statement.name in _OURS or bool(statement.decorator_list) or _names_any(statement, _ENDS)
     if isinstance(statement, ast.If | ast.Try | ast.For | ast.While | ast.With):
         return True
-    return _names_any(statement, _ENDS | {"library"})
+    return _names_any(statement, _ENDS | _OURS | {"library"})
 
 
 def _names_any(statement: ast.stmt, wanted: frozenset[str]) -> bool:

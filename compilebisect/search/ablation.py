@@ -15,7 +15,7 @@ from compilebisect.search.script_runner import ScriptRunner
 _COMPILE = re.compile(r"torch\.compile\((\w[\w.]*)")
 _DEADLINE = re.compile(r"^DEADLINE_S = \d+$", re.MULTILINE)
 # To tell a hang from what ends, this long is enough.
-_HANG_S = 10
+_HANG_S = 20
 _LAST_HEAD_LINE = "# Exit status:"
 # Labels of PyTorch's issue tracker.
 _LABELS = {

@@ -17,6 +17,7 @@ from compilebisect.core.repro_case import Graph, ReproCase
 from compilebisect.repro.check_part import is_check, kept_lines
 from compilebisect.repro.script import place_code, script_text, write_script
 from compilebisect.repro.verify import Proof, Verification, judge
+from compilebisect.repro.wording import expected_text
 from compilebisect.search.script_runner import ScriptRunner
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ T = TypeVar("T")
 _SLOWER = 4.0
 _LEAST_S = 15.0
 # While a hang shrinks, waiting this long tells a hang from what ends; the final script has its full deadline again.
-_HANG_S = 10.0
+_HANG_S = 20.0
 # A smaller script whose results differ this many times less than at first shows rounding, not the fault.
 _FAINTER = 30.0
 _FIGURES = re.compile(r"largest difference (\S+) of (\S+)\)")
@@ -77,7 +78,7 @@ class Reduction:
         environment: Mapping[str, str],
         on_smaller: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._final_deadline_s = int(case.deadline_s)
+        self._original = case
         if case.fault.kind is Kind.TIMEOUT:
             case = msgspec.structs.replace(case, deadline_s=min(case.deadline_s, _HANG_S))
         self._case, self._first, self._runner = case, first, runner
@@ -99,12 +100,17 @@ class Reduction:
             steps = smaller_graphs(self._case.graph)
             if not drive(steps, lambda graph: self._shows(self._text_of_graph(graph)), self._take_graph, self._end):
                 return False
-        texts = simplifications(self._text, is_check, kept_lines(self._case, self._code))
+        is_hang = self._case.fault.kind is Kind.TIMEOUT
+        lines = kept_lines(self._case, self._code)
+        texts = simplifications(self._text, is_check, lines, keep_numbers=is_hang)
         return drive(texts, self._shows, self._take_text, self._end)
 
     def best(self) -> Reduced:
         """Return the smallest script so far, with the case's own deadline."""
-        text = _DEADLINE.sub(f"DEADLINE_S = {self._final_deadline_s}", self._text)
+        text = self._text
+        if self._case.fault.kind is Kind.TIMEOUT:
+            text = _DEADLINE.sub(f"DEADLINE_S = {int(self._original.deadline_s)}", text)
+            text = text.replace(expected_text(self._case), expected_text(self._original))
         return Reduced(text=text, operators=self._operators, runs=self._runner.runs - self._runs_before)
 
     def _shows(self, text: str) -> bool:

@@ -17,6 +17,7 @@ from compilebisect.repro.check_part import is_check
         "if __name__ == '__main__':\n    main()",
         "@torch.library.custom_op('a::b', mutates_args=())\ndef b(x: torch.Tensor) -> torch.Tensor:\n    return x",
         "lib = torch.library.Library('a', 'DEF')",
+        "DEADLINE_S = 60",
         "def chain(error):\n    return [error]",
     ],
 )

@@ -19,7 +19,7 @@ Steps = Generator[str, bool, T]
 
 
 def simplifications(
-    source: str, is_frozen: Callable[[ast.stmt], bool], keep_lines: frozenset[str]
+    source: str, is_frozen: Callable[[ast.stmt], bool], keep_lines: frozenset[str], *, keep_numbers: bool = False
 ) -> Generator[str, bool, str]:
     """Propose smaller and smaller texts of a script; send back whether the fault still shows with it.
 
@@ -30,6 +30,7 @@ def simplifications(
         source: the script; it is taken to show the fault.
         is_frozen: says of a top-level statement, by what it is and not where it stands, whether it must stay as it is.
         keep_lines: lines, stripped, that are neither edited nor left out, such as the one that the fault points to.
+        keep_numbers: leave numbers as they are, as where they decide how long the script runs.
 
     Returns:
         The smallest text that showed the fault.
@@ -37,7 +38,7 @@ def simplifications(
     Raises:
         SyntaxError: where `source` does not parse.
     """
-    reduction = _Reduction(source, is_frozen, keep_lines)
+    reduction = _Reduction(source, is_frozen, keep_lines, keep_numbers)
     while True:
         before = reduction.text
         yield from reduction.round()
@@ -49,8 +50,10 @@ def simplifications(
 class _Reduction:
     """The smallest text so far, and what was asked."""
 
-    def __init__(self, source: str, is_frozen: Callable[[ast.stmt], bool], keep_lines: frozenset[str]) -> None:
-        self._is_frozen, self._keep_lines = is_frozen, keep_lines
+    def __init__(
+        self, source: str, is_frozen: Callable[[ast.stmt], bool], keep_lines: frozenset[str], keep_numbers: bool
+    ) -> None:
+        self._is_frozen, self._keep_lines, self._keep_numbers = is_frozen, keep_lines, keep_numbers
         self._script = self._parse(source)
         self._frozen, self._kept = self._script.frozen_texts(), self._script.kept_texts()
         self._seen: set[str] = set()
@@ -75,7 +78,7 @@ class _Reduction:
         yield from self._sweep()
         yield from self._tidy()
         # One test, and with small tensors all that follow are quicker.
-        yield from self._offer(self._script.edited(number_edits.all_at_once(self._script)))
+        yield from self._numbers_at_once()
         yield from self._statements_at(0)
         yield from self._sweep()
         yield from self._subset(_unfrozen_parts(self._script))
@@ -92,8 +95,13 @@ class _Reduction:
         yield from self._singles(_expression_texts)
         yield from self._sweep()
         yield from self._singles(_parameter_texts)
-        yield from self._offer(self._script.edited(number_edits.all_at_once(self._script)))
-        yield from self._singles(_number_texts)
+        yield from self._numbers_at_once()
+        if not self._keep_numbers:
+            yield from self._singles(_number_texts)
+
+    def _numbers_at_once(self) -> Steps[None]:
+        if not self._keep_numbers:
+            yield from self._offer(self._script.edited(number_edits.all_at_once(self._script)))
 
     def _offer(self, text: str) -> Steps[bool]:
         """Propose a text where it is allowed and smaller, and take it where it shows the fault."""

@@ -121,6 +121,14 @@ class OtherWhenCompiled(nn.Module):
         return x * 2 if torch.compiler.is_compiling() else x
 
 
+class FailsWhenCompiled(nn.Module):
+    def forward(self, x):
+        x = F.gelu(x) * 2
+        if torch.compiler.is_compiling():
+            x = x.view(-1, 7)
+        return x + 1
+
+
 class LostMutation(nn.Module):
     def forward(self, x):
         y = F.dropout(x, 0.5, training=False)
