@@ -26,6 +26,7 @@ SPEC = {"ids": {"shape": [2, 64], "dtype": "int64", "high": 1000}}
 # A model whose weights (about 0.6 GB) outweigh torch itself, so that copies of it show.
 WIDE = {"blocks": 12, "dim": 1024, "heads": 16, "vocabulary": 8000}
 START_UP_REPEATS = 5
+MINIFIER_S = 300
 
 
 class Row(NamedTuple):
@@ -44,6 +45,9 @@ class Bench:
     def __init__(self, folder: Path, device: str) -> None:
         self.folder = folder
         self.device = device
+        backend = "triton" if device.startswith("cuda") else "cpp"
+        # torch's own knob for planting a fault: its ReLU then adds 1, or does not compile
+        self.planted = f"torch._inductor.config.{backend}.inject_relu_bug_TESTING_ONLY"
         self.spec = folder / "shapes.json"
         self.spec.write_text(json.dumps(SPEC), encoding="utf-8")
 
@@ -73,12 +77,12 @@ class Bench:
             raise RuntimeError(f"{' '.join(words)} exited with {ended.returncode}:\n{ended.stdout}\n{ended.stderr}")
         return seconds, ended.stdout
 
-    def bisect(self, init: dict[str, int], *, cache: str) -> tuple[float, dict[str, Any]]:
+    def bisect(self, init: dict[str, Any], *more: str, cache: str, status: int = 0) -> tuple[float, dict[str, Any]]:
         """Run compilebisect on the transformer; returns the seconds and the report."""
         out = self.folder / "out"
         words = ["-m", "compilebisect", f"{MODEL}:Transformer", "--input-spec", str(self.spec)]
-        options = ["--init", json.dumps(init), "--device", self.device, "--out", str(out), "-q"]
-        seconds, _ = self.python(*words, *options, cache=cache)
+        options = ["--init", json.dumps(init), "--device", self.device, "--out", str(out), "-q", *more]
+        seconds, _ = self.python(*words, *options, cache=cache, status=status)
         return seconds, json.loads((out / "report.json").read_text(encoding="utf-8"))
 
 
@@ -131,11 +135,63 @@ def memory(bench: Bench) -> Iterator[Row]:
     yield Row("peak memory of a worker against an eager run", worker / eager, 2.0, "x", detail)
 
 
+def repro(bench: Bench) -> Iterator[Row]:
+    """From the start of the command to the verified repro of a planted fault, against one cold whole-model compile."""
+    program = f"from transformer import whole_compile; print(whole_compile(12, {bench.device!r}, 'relu'))"
+    plain, _ = bench.python("-c", program, cache="repro-plain")
+    reach = 1.5 if bench.device.startswith("cuda") else 2.0
+    for fault in ("accuracy", "compile_error"):
+        planted = ("--config", f"{bench.planted}={fault}")
+        seconds, report = bench.bisect({"blocks": 12, "act": "relu"}, *planted, cache=f"repro-{fault}", status=1)
+        (finding,) = report["findings"]
+        script = finding["repro"]
+        proof = f"verified in {script['shown']} of {script['runs']} runs" if script["verified"] else "NOT verified"
+        size = f"{script['ops']} op, {script['model_lines']} model lines of {script['lines']}"
+        detail = f"{seconds:.1f} s and {plain:.1f} s; {finding['module']}, {size}, {proof}"
+        yield Row(f"verified repro of a planted {fault}", seconds / plain, reach, "x", detail)
+
+
+def minifier(bench: Bench) -> Iterator[Row]:
+    """PyTorch's own minifier on the same planted divergence, ended after 300 s."""
+    folder = bench.folder / "minifier"
+    folder.mkdir()
+    program = (
+        f"import torch._inductor.config; {bench.planted} = 'accuracy'; "
+        f"from transformer import whole_compile; whole_compile(12, {bench.device!r}, 'relu')"
+    )
+    environment = {
+        **bench.environment("minifier-cache"),
+        "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}",
+        "TORCHDYNAMO_REPRO_AFTER": "aot",
+        "TORCHDYNAMO_REPRO_LEVEL": "4",
+    }
+    started = time.perf_counter()
+    command = [sys.executable, "-c", program]
+    how = "ended"
+    try:
+        subprocess.run(command, env=environment, cwd=folder, capture_output=True, timeout=MINIFIER_S)
+        launchers = sorted(folder.rglob("minifier_launcher.py"))
+        left = MINIFIER_S - (time.perf_counter() - started)
+        if launchers:
+            subprocess.run(
+                [sys.executable, str(launchers[0])], env=environment, cwd=folder, capture_output=True, timeout=left
+            )
+        else:
+            how = "wrote no launcher"
+    except subprocess.TimeoutExpired:
+        how = f"was stopped after {MINIFIER_S} s"
+    found = [path for path in sorted(folder.rglob("repro.py")) if "def forward" in path.read_text(encoding="utf-8")]
+    size = f"a script of {len(found[0].read_text(encoding='utf-8').splitlines())} lines" if found else "no script"
+    yield Row("PyTorch's minifier, level 4", time.perf_counter() - started, None, "s", f"it {how}; {size}")
+
+
 MEASURES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "start-up": start_up,
     "whole": whole,
     "depth": depth,
     "memory": memory,
+    "repro": repro,
+    "minifier": minifier,
 }
 
 

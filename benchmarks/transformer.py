@@ -23,12 +23,12 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with a GELU between them."""
+    """Two linear layers with an activation between them."""
 
-    def __init__(self, dim):
+    def __init__(self, dim, act):
         super().__init__()
         self.grow = nn.Linear(dim, 4 * dim)
-        self.act = nn.GELU()
+        self.act = nn.ReLU() if act == "relu" else nn.GELU()
         self.shrink = nn.Linear(4 * dim, dim)
 
     def forward(self, x):
@@ -39,12 +39,12 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """One block with norms before its two parts."""
 
-    def __init__(self, dim, heads):
+    def __init__(self, dim, heads, act):
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)
         self.attention = Attention(dim, heads)
         self.norm2 = nn.LayerNorm(dim)
-        self.feed_forward = FeedForward(dim)
+        self.feed_forward = FeedForward(dim, act)
 
     def forward(self, x):
         """Map (batch, length, dim) to the same shape."""
@@ -55,10 +55,10 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Scores of the next token, (batch, length, vocabulary), for `ids` (batch, length)."""
 
-    def __init__(self, blocks=12, dim=128, heads=4, vocabulary=1000):
+    def __init__(self, blocks=12, dim=128, heads=4, vocabulary=1000, act="gelu"):
         super().__init__()
         self.words = nn.Embedding(vocabulary, dim)
-        self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(blocks))
+        self.blocks = nn.ModuleList(Block(dim, heads, act) for _ in range(blocks))
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, vocabulary)
 
@@ -70,12 +70,12 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))
 
 
-def whole_compile(blocks, device):
+def whole_compile(blocks, device, act="gelu"):
     """Compile the whole model once and run it, as a user would; returns the seconds of the first call."""
     import time
 
     torch.manual_seed(0)
-    model = Transformer(blocks=blocks).eval().to(device)
+    model = Transformer(blocks=blocks, act=act).eval().to(device)
     ids = torch.randint(0, 1000, (2, 64), device=device)
     with torch.no_grad():
         model(ids)
