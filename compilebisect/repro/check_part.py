@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from compilebisect.core.outcome import Kind
-from compilebisect.core.repro_case import ReproCase
-
 # What belongs to the part of our own scripts that judges.
 _OURS = frozenset(
     {"verdict", "unforeseen", "main", "run", "child", "chain", "leaves", "outline", "difference", "DEADLINE_S"}
@@ -24,7 +21,7 @@ def is_check(statement: ast.stmt) -> bool:
         return statement.name in _OURS or bool(statement.decorator_list) or _names_any(statement, _ENDS)
     if isinstance(statement, ast.If | ast.Try | ast.For | ast.While | ast.With):
         return True
-    return _names_any(statement, _ENDS | _OURS | {"library"})
+    return _names_any(statement, _ENDS | _OURS | {"library", "path", "environ"})
 
 
 def _names_any(statement: ast.stmt, wanted: frozenset[str]) -> bool:
@@ -33,12 +30,17 @@ def _names_any(statement: ast.stmt, wanted: frozenset[str]) -> bool:
     return bool(names & wanted)
 
 
-def kept_lines(case: ReproCase, code: str) -> frozenset[str]:
-    """Return the lines of a case's script outside of its check that must stay word for word.
+def kept_lines(text: str, code: str, *, keeps_seeds: bool) -> frozenset[str]:
+    """Return the lines of a script outside of its check that must stay word for word.
 
-    The line that the fault points to; the seed, where results are compared; and what takes the model to the device.
+    Args:
+        text: the script.
+        code: the line that the fault points to, if there is one.
+        keeps_seeds: also those that seed, as they must where results are compared.
     """
-    lines = {code, "model.to(device)"} if code else {"model.to(device)"}
-    if case.fault.kind is Kind.DIVERGENCE:
-        lines.add(f"torch.manual_seed({case.seed})")
+    lines = {code} if code else set()
+    for line in map(str.strip, text.splitlines()):
+        # The script has to run from any folder and on any device.
+        if "__file__" in line or line == "model.to(device)" or (keeps_seeds and "manual_seed(" in line):
+            lines.add(line)
     return frozenset(lines)

@@ -135,6 +135,7 @@ class _Prover:
             self._trials,
             budget_s=budget_s,
             environment=_user_folders(case),
+            script_dir=script.parent,
             on_smaller=on_smaller,
         )
         try:

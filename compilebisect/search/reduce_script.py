@@ -13,7 +13,7 @@ import msgspec
 from compilebisect.core.reduce.python_source import simplifications
 from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener
-from compilebisect.repro.check_part import is_check
+from compilebisect.repro.check_part import is_check, kept_lines
 from compilebisect.repro.script import line_count
 from compilebisect.repro.verify import ScriptEnd, identity, run_fresh
 from compilebisect.search.reducing import drive
@@ -139,8 +139,7 @@ class _Search:
 
     def _kept_lines(self) -> frozenset[str]:
         code = self._identity[2] if self._identity else ""
-        seeds = {line.strip() for line in self.text.splitlines() if "manual_seed(" in line}
-        return frozenset({*seeds, "model.to(device)", *([code] if code else [])})
+        return kept_lines(self.text, code, keeps_seeds=True)
 
 
 def _source(script: Path) -> str:

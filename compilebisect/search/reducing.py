@@ -15,7 +15,7 @@ from compilebisect.core.reduce.graph import smaller_graphs
 from compilebisect.core.reduce.python_source import simplifications
 from compilebisect.core.repro_case import Graph, ReproCase
 from compilebisect.repro.check_part import is_check, kept_lines
-from compilebisect.repro.script import place_code, script_text, write_script
+from compilebisect.repro.script import place_code, script_text, write_text
 from compilebisect.repro.verify import Proof, Verification, judge
 from compilebisect.repro.wording import expected_text
 from compilebisect.search.script_runner import ScriptRunner
@@ -64,7 +64,8 @@ class Reduced(msgspec.Struct, frozen=True, kw_only=True):
 class Reduction:
     """Shrinks the script of one case, which was seen to show its fault in `first`.
 
-    `folder` gets the candidates, which are run one at a time. `on_smaller` is told of each better script.
+    `folder` gets the candidates, which are run one at a time; `script_dir` is where the script will lie in the end and
+    look for the user's files from. `on_smaller` is told of each better script.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Reduction:
         *,
         budget_s: float,
         environment: Mapping[str, str],
+        script_dir: Path | None = None,
         on_smaller: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._original = case
@@ -90,8 +92,9 @@ class Reduction:
         self._code = place_code(case)
         self._answers: dict[str, bool] = {}
         self._runs_before = runner.runs
-        write_script(case, self._path)
-        self._text = self._path.read_text(encoding="utf-8")
+        self._script_dir = script_dir or folder
+        self._text = self._text_of(case)
+        write_text(case, self._text, self._path)
         self._operators = case.operator_count
 
     def run(self) -> bool:
@@ -101,7 +104,7 @@ class Reduction:
             if not drive(steps, lambda graph: self._shows(self._text_of_graph(graph)), self._take_graph, self._end):
                 return False
         is_hang = self._case.fault.kind is Kind.TIMEOUT
-        lines = kept_lines(self._case, self._code)
+        lines = kept_lines(self._text, self._code, keeps_seeds=self._case.fault.kind is Kind.DIVERGENCE)
         texts = simplifications(self._text, is_check, lines, keep_numbers=is_hang)
         return drive(texts, self._shows, self._take_text, self._end)
 
@@ -125,9 +128,11 @@ class Reduction:
         before, after = _relative_difference(self._first.line), _relative_difference(seen.line)
         return before is not None and after is not None and after < before / _FAINTER
 
+    def _text_of(self, case: ReproCase) -> str:
+        return script_text(case, script_dir=self._script_dir, saved_name=self._path.with_suffix(".safetensors").name)
+
     def _text_of_graph(self, graph: Graph) -> str:
-        case = msgspec.structs.replace(self._case, graph=graph)
-        return script_text(case, script_dir=self._path.parent, saved_name=self._path.with_suffix(".safetensors").name)
+        return self._text_of(msgspec.structs.replace(self._case, graph=graph))
 
     def _take_graph(self, graph: Graph) -> None:
         case = msgspec.structs.replace(self._case, graph=graph)

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from compilebisect.repro.check_part import is_check
+from compilebisect.repro.check_part import is_check, kept_lines
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ from compilebisect.repro.check_part import is_check
         "@torch.library.custom_op('a::b', mutates_args=())\ndef b(x: torch.Tensor) -> torch.Tensor:\n    return x",
         "lib = torch.library.Library('a', 'DEF')",
         "DEADLINE_S = 60",
+        "sys.path[:0] = [folder]",
         "def chain(error):\n    return [error]",
     ],
 )
@@ -36,3 +37,13 @@ def test_what_compiles_judges_or_defines_an_operator_stays(text: str) -> None:
 )
 def test_the_rest_may_shrink(text: str) -> None:
     assert not is_check(ast.parse(text).body[0])
+
+
+def test_lines_that_find_files_devices_and_seeds_stay() -> None:
+    text = (
+        'saved = load_file(os.path.join(os.path.dirname(__file__), "x.safetensors"))\n'
+        "model.to(device)\ntorch.manual_seed(0)\ny = 1\n"
+    )
+    first, second, third, _ = text.splitlines()
+    assert kept_lines(text, "print(y)", keeps_seeds=True) == {first, second, third, "print(y)"}
+    assert kept_lines(text, "", keeps_seeds=False) == {first, second}

@@ -45,7 +45,8 @@ def _shrunk(script: ScriptText, node: ast.AST, imported: set[str]) -> Iterator[l
     if isinstance(node, ast.Call):
         arguments = sorted([*node.args, *node.keywords], key=script.span)
         for argument, edit in zip(arguments, element_edits(script, arguments), strict=True):
-            if not (isinstance(argument, ast.keyword) and argument.arg == _PLACE):
+            is_place = (argument.arg if isinstance(argument, ast.keyword) else getattr(argument, "id", "")) == _PLACE
+            if not is_place:
                 yield [edit]
     elif isinstance(node, ast.List | ast.Set):
         yield from ([edit] for edit in element_edits(script, node.elts))
@@ -69,7 +70,7 @@ def _parts(script: ScriptText, node: ast.AST, imported: set[str]) -> Iterator[as
     """Yield the parts that can stand for the whole; none that cannot be a value, such as the module of a function."""
     parent = script.parents[node]
     parts: list[ast.expr] = []
-    if isinstance(node, ast.Call):
+    if isinstance(node, ast.Call) and not _is_moved_to_its_place(node):
         arguments = [*node.args, *(item.value for item in node.keywords)]
         parts = [item for item in arguments if not isinstance(item, ast.Starred | ast.Constant)]
         if isinstance(node.func, ast.Attribute):
@@ -102,6 +103,11 @@ def _parts(script: ScriptText, node: ast.AST, imported: set[str]) -> Iterator[as
             and script.segment(part.func) == "super"
         ):
             yield part
+
+
+def _is_moved_to_its_place(call: ast.Call) -> bool:
+    is_to = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+    return is_to and any(isinstance(item, ast.Name) and item.id == _PLACE for item in call.args)
 
 
 def _replacement(script: ScriptText, node: ast.AST, part: ast.expr) -> Edit:
