@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from compilebisect.core.report import Environment, Report, Timing, report_json
 from compilebisect.core.unit_result import UnitResult
 from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener, SilentProgress
-from compilebisect.repro.verify import ScriptEnd
+from compilebisect.repro.verify import ScriptEnd, run_fresh
 from compilebisect.search import reduce_script as search
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.proofs import prove_findings
@@ -59,9 +60,9 @@ def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
 
 
 def verify_script(script: Path, *, runs: int, timeout_s: float, args: tuple[str, ...] = ()) -> list[ScriptEnd]:
-    """Run a script several times, each in a fresh process with the tool's own caches; `status_of` sums them up."""
+    """Run a script several times in fresh processes with the tool's own caches; `status_of` sums them up."""
     environment = worker_environment(os.environ, cache_folder())
-    return search.verify_script(script, runs=runs, timeout_s=timeout_s, environment=environment, args=args)
+    return run_fresh(script, env=environment, python=sys.executable, timeout_s=timeout_s, args=args, runs=runs)
 
 
 def reduce_script(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.repro.check_part import is_check
 from compilebisect.repro.script import line_count
-from compilebisect.repro.verify import Proof, Verification, verify
+from compilebisect.repro.verify import Proof, Verification, judge, run_fresh
 
 # What is worth most of what does not verify: nothing at all is a worse report than another failure.
 _WORTH = (Proof.CANNOT_TELL, Proof.NO_END, Proof.GONE, Proof.OTHER_FAILURE, Proof.SHOWN)
@@ -37,9 +37,8 @@ def confirm(
     timeout_s: float,
     code: str = "",
     args: Sequence[str] = (),
-    on_run: Callable[[Verification], None] = lambda verification: None,
 ) -> Confirmation:
-    """Run a script several times, each in a fresh process.
+    """Run a script several times side by side, each time in a fresh process.
 
     Args:
         script: the script.
@@ -50,12 +49,9 @@ def confirm(
         timeout_s: seconds that one run may take.
         code: the line of code at the fault's place; empty where the script has no such line.
         args: further arguments of the script.
-        on_run: told of each run.
     """
-    seen: list[Verification] = []
-    for _ in range(max(runs, 1)):
-        seen.append(verify(script, fault, env=env, python=python, timeout_s=timeout_s, code=code, args=args))
-        on_run(seen[-1])
+    ends = run_fresh(script, env=env, python=python, timeout_s=timeout_s, args=args, runs=runs)
+    seen = [judge(end.output, end.status, fault, code, seconds=end.seconds) for end in ends]
     shown = sum(one.proof is Proof.SHOWN for one in seen)
     return Confirmation(shown=shown, runs=len(seen), best=max(seen, key=lambda one: _WORTH.index(one.proof)))
 

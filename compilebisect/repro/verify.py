@@ -42,34 +42,6 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     tail: str = ""
 
 
-def verify(
-    script: Path,
-    expected: Fault,
-    *,
-    env: Mapping[str, str],
-    python: str,
-    timeout_s: float,
-    code: str = "",
-    args: Sequence[str] = (),
-) -> Verification:
-    """Run a script in a process and process group of its own, killed at the deadline.
-
-    The exit status alone proves nothing: the verdict line must name the expected kind and type, and the expected
-    line of code where the script knows it by one.
-
-    Args:
-        script: the script to run.
-        expected: the fault that it must show.
-        env: the whole environment of the process; torch's cache folders are set there.
-        python: the interpreter.
-        timeout_s: seconds until it is killed.
-        code: the line of code at the fault's place; empty where the script has no such line.
-        args: further arguments of the script, such as `--device cuda`.
-    """
-    end = run_fresh(script, env=env, python=python, timeout_s=timeout_s, args=args)
-    return judge(end.output, end.status, expected, code, seconds=end.seconds)
-
-
 class ScriptEnd(msgspec.Struct, frozen=True):
     """How a script ended: its exit status (None: killed at the deadline, or by a signal) and what it printed."""
 
@@ -84,30 +56,41 @@ class ScriptEnd(msgspec.Struct, frozen=True):
 
 
 def run_fresh(
-    script: Path, *, env: Mapping[str, str], python: str, timeout_s: float, args: Sequence[str] = ()
-) -> ScriptEnd:
-    """Run a script in a process and process group of its own, in its own folder, killed at the deadline."""
-    script = script.resolve()
+    script: Path, *, env: Mapping[str, str], python: str, timeout_s: float, args: Sequence[str] = (), runs: int = 1
+) -> list[ScriptEnd]:
+    """Run a script some times, side by side, each in a process group of its own that is killed at the deadline."""
+    script = script.resolve()  # it runs in its own folder
     started = time.monotonic()
-    process = subprocess.Popen(
-        [python, str(script), *args],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=dict(env),
-        cwd=script.parent,
-        start_new_session=True,
-    )
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        for _ in range(runs):
+            processes.append(
+                subprocess.Popen(
+                    [python, str(script), *args],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    env=dict(env),
+                    cwd=script.parent,
+                    start_new_session=True,
+                )
+            )
+        return [_end_of(process, started, started + timeout_s) for process in processes]
+    finally:
+        for process in processes:
+            _kill_group(process)  # compilers and other children of the script must not outlive it
+            process.wait()
+
+
+def _end_of(process: subprocess.Popen[str], started: float, deadline: float) -> ScriptEnd:
     has_ended = True
     try:
-        output, _ = process.communicate(timeout=timeout_s)
+        output, _ = process.communicate(timeout=max(deadline - time.monotonic(), 0.01))
     except subprocess.TimeoutExpired:
         has_ended = False
-        output = ""
-    finally:
-        _kill_group(process)
+    _kill_group(process)
     if not has_ended:
         output, _ = process.communicate()
     status = process.returncode if has_ended and process.returncode >= 0 else None
@@ -122,7 +105,6 @@ def judge(output: str, status: int | None, expected: Fault, code: str = "", *, s
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
-    # Compilers and other children of the script must not outlive it.
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

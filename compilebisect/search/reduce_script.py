@@ -34,15 +34,6 @@ class ReducedScript(msgspec.Struct, frozen=True, kw_only=True):
     is_finished: bool
 
 
-def verify_script(
-    script: Path, *, runs: int, timeout_s: float, environment: Mapping[str, str], args: tuple[str, ...] = ()
-) -> list[ScriptEnd]:
-    """Run a script in fresh processes."""
-    return [
-        run_fresh(script, env=environment, python=sys.executable, timeout_s=timeout_s, args=args) for _ in range(runs)
-    ]
-
-
 def reduce_script(
     script: Path,
     out: Path,
@@ -68,7 +59,7 @@ def reduce_script(
     is_finished = search.run(time.monotonic() + budget_s)
     out.write_text(search.text, encoding="utf-8")
     progress.phase_started("proving")
-    ends = verify_script(out, runs=runs, timeout_s=_FIRST_S, environment=environment, args=args)
+    ends = run_fresh(out, env=environment, python=sys.executable, timeout_s=_FIRST_S, args=args, runs=runs)
     shown = sum(search.is_same(end) for end in ends)
     if not shown:
         out.write_text(source, encoding="utf-8")
@@ -113,7 +104,7 @@ class _Search:
         self._timeout_s = max(_SLOWER * first.seconds, _LEAST_S)
         steps = simplifications(self.text, is_check, self._kept_lines())
         try:
-            return drive(steps, self._shows, self._take, end)
+            return drive(steps, self._shows, self._take, lambda: time.monotonic() >= end)
         except KeyboardInterrupt:
             return False
 

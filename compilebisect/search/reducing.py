@@ -13,6 +13,7 @@ import msgspec
 from compilebisect.core.outcome import Kind
 from compilebisect.core.reduce.graph import smaller_graphs
 from compilebisect.core.reduce.python_source import simplifications
+from compilebisect.core.reduce.script_text import size
 from compilebisect.core.repro_case import Graph, ReproCase
 from compilebisect.repro.check_part import is_check, kept_lines
 from compilebisect.repro.script import place_code, script_text, write_text
@@ -29,21 +30,25 @@ _HANG_S = 20.0
 # A smaller script whose results differ this many times less than at first shows rounding, not the fault.
 _FAINTER = 30.0
 _FIGURES = re.compile(r"largest difference (\S+) of (\S+)\)")
+# A script this small gets this many seconds more: the model's lines of code, operators of a graph.
+_SMALL_LINES, _SMALL_OPERATORS, _POLISH_S = 15, 3, 15.0
 _DEADLINE = re.compile(r"^DEADLINE_S = \d+$", re.MULTILINE)
 
 
-def drive(steps: Generator[T, bool, T], shows: Callable[[T], bool], take: Callable[[T], None], end: float) -> bool:
-    """Answer the candidates of a search until it is done or the clock reaches `end`; returns whether it was done.
+def drive(
+    steps: Generator[T, bool, T], shows: Callable[[T], bool], take: Callable[[T], None], is_over: Callable[[], bool]
+) -> bool:
+    """Answer the candidates of a search until it is done or time is over; returns whether it was done.
 
     Args:
         steps: proposes candidates and is sent whether each shows the fault.
         shows: says so.
         take: gets each one that does.
-        end: on the monotonic clock.
+        is_over: whether time is over.
     """
     try:
         candidate = next(steps)
-        while time.monotonic() < end:
+        while not is_over():
             answer = shows(candidate)
             if answer:
                 take(candidate)
@@ -65,7 +70,8 @@ class Reduction:
     """Shrinks the script of one case, which was seen to show its fault in `first`.
 
     `folder` gets the candidates, which are run one at a time; `script_dir` is where the script will lie in the end and
-    look for the user's files from. `on_smaller` is told of each better script.
+    look for the user's files from. Once it is small, `polish_s` seconds are left. `on_smaller` is told of each better
+    script.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class Reduction:
         budget_s: float,
         environment: Mapping[str, str],
         script_dir: Path | None = None,
+        polish_s: float = _POLISH_S,
         on_smaller: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._original = case
@@ -96,17 +103,28 @@ class Reduction:
         self._text = self._text_of(case)
         write_text(case, self._text, self._path)
         self._operators = case.operator_count
+        self._is_small, self._polish_s = False, polish_s
 
     def run(self) -> bool:
         """Shrink; returns False where the budget ended it. An interrupt leaves the best so far."""
+        self._hurry()
         if self._case.graph is not None:
             steps = smaller_graphs(self._case.graph)
-            if not drive(steps, lambda graph: self._shows(self._text_of_graph(graph)), self._take_graph, self._end):
+            if not drive(steps, lambda graph: self._shows(self._text_of_graph(graph)), self._take_graph, self._is_over):
                 return False
         is_hang = self._case.fault.kind is Kind.TIMEOUT
         lines = kept_lines(self._text, self._code, keeps_seeds=self._case.fault.kind is Kind.DIVERGENCE)
         texts = simplifications(self._text, is_check, lines, keep_numbers=is_hang)
-        return drive(texts, self._shows, self._take_text, self._end)
+        return drive(texts, self._shows, self._take_text, self._is_over)
+
+    def _hurry(self) -> None:
+        """Leave only a little time once the script is small: what is left to gain is not worth the user's wait."""
+        if not self._is_small and self._operators <= _SMALL_OPERATORS and size(self._text, is_check)[0] <= _SMALL_LINES:
+            self._is_small = True
+            self._end = min(self._end, time.monotonic() + self._polish_s)
+
+    def _is_over(self) -> bool:
+        return time.monotonic() >= self._end
 
     def best(self) -> Reduced:
         """Return the smallest script so far, with the case's own deadline."""
@@ -141,6 +159,7 @@ class Reduction:
 
     def _take_text(self, text: str) -> None:
         self._text = text
+        self._hurry()
         self._on_smaller(text)
 
 

@@ -62,7 +62,7 @@ CASES: list[MakeCase] = [print_break, item_call, tracing_error, wrong_values, lo
 def reduce(case: ReproCase, runner: ScriptRunner, folder: Path, *, budget_s: float = 300.0) -> tuple[Reduced, bool]:
     first = shown(case, runner, folder / "first.py")
     assert first.proof is Proof.SHOWN, first.tail
-    reduction = Reduction(case, first, runner, folder, budget_s=budget_s, environment={})
+    reduction = Reduction(case, first, runner, folder, budget_s=budget_s, environment={}, polish_s=budget_s)
     is_finished = reduction.run()
     return reduction.best(), is_finished
 
@@ -86,9 +86,9 @@ def test_the_smallest_script_of_each_kind(
 
 def test_a_hang_shrinks_and_has_its_deadline_again(faulty: ModuleType, runner: ScriptRunner, tmp_path: Path) -> None:
     fault = Fault(kind=Kind.TIMEOUT, type="timeout", message="no end within 300 s", stage=Stage.DYNAMO)
-    case = module_case(faulty.HangingFakeKernel().eval(), (torch.randn(2, 2),), {}, fault, deadline_s=25)
-    reduced, _ = reduce(case, runner, tmp_path, budget_s=30.0)
-    assert "DEADLINE_S = 25" in reduced.text
+    case = module_case(faulty.HangingFakeKernel().eval(), (torch.randn(2, 2),), {}, fault, deadline_s=8)
+    reduced, _ = reduce(case, runner, tmp_path, budget_s=25.0)
+    assert "DEADLINE_S = 8" in reduced.text
     assert shown(case, runner, tmp_path / "small.py", reduced.text).proof is Proof.SHOWN
 
 
