@@ -13,6 +13,7 @@ import click
 
 from compilebisect.core.nearest import did_you_mean
 from compilebisect.core.outcome import Kind
+from compilebisect.settings import DEFAULT_REDUCE_SECONDS, DEFAULT_REPRO_RUNS
 
 
 class Nearest(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
@@ -189,3 +190,20 @@ def positive_seconds(text: str) -> float:
     if not math.isfinite(value) or value <= 0:
         raise ValueError(f"{text!r} is no number of seconds above 0")
     return value
+
+
+# Options that several commands have.
+REDUCE_SECONDS = click.option(
+    "--reduce-seconds",
+    type=Parsed("SECONDS", seconds),
+    default=DEFAULT_REDUCE_SECONDS,
+    show_default=True,
+    help="The longest that one repro script is made smaller; 0 leaves it as it is.",
+)
+REPRO_RUNS = click.option(
+    "--repro-runs",
+    type=Parsed("N", whole_number_from(1)),
+    default=DEFAULT_REPRO_RUNS,
+    show_default=True,
+    help="How often a repro script is run as a proof, side by side in fresh processes.",
+)

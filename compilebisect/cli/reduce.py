@@ -7,30 +7,17 @@ from pathlib import Path
 import click
 
 from compilebisect.cli.files import write_output
-from compilebisect.cli.options import Parsed, device_from_text, seconds, whole_number_from
+from compilebisect.cli.options import REDUCE_SECONDS, REPRO_RUNS, Parsed, device_from_text
 from compilebisect.cli.progress import progress_on_stderr
 from compilebisect.errors import UsageError
-from compilebisect.settings import DEFAULT_REDUCE_SECONDS, DEFAULT_REPRO_RUNS
 
 
 @click.command("reduce")
 @click.argument("script", metavar="SCRIPT.py")
 @click.option("-o", "--output", metavar="FILE.py", help="Where the smaller script goes; SCRIPT_reduced.py by default.")
 @click.option("--device", type=Parsed("DEVICE", device_from_text), help="Where to run it; the script's own by default.")
-@click.option(
-    "--reduce-seconds",
-    type=Parsed("SECONDS", seconds),
-    default=DEFAULT_REDUCE_SECONDS,
-    show_default=True,
-    help="The longest that it is made smaller.",
-)
-@click.option(
-    "--repro-runs",
-    type=Parsed("N", whole_number_from(1)),
-    default=DEFAULT_REPRO_RUNS,
-    show_default=True,
-    help="How often the result is run as a proof.",
-)
+@REDUCE_SECONDS
+@REPRO_RUNS
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def reduce_command(
     script: str, output: str | None, device: str | None, reduce_seconds: float, repro_runs: int, quiet: bool

@@ -10,6 +10,8 @@ import click
 
 from compilebisect.cli.files import read_report, read_spec
 from compilebisect.cli.options import (
+    REDUCE_SECONDS,
+    REPRO_RUNS,
     Nearest,
     Parsed,
     config_from_text,
@@ -17,7 +19,6 @@ from compilebisect.cli.options import (
     init_from_text,
     kinds_from_text,
     positive_seconds,
-    seconds,
     tolerance_from_text,
     whole_number_from,
 )
@@ -29,8 +30,6 @@ from compilebisect.render import FORMATS
 from compilebisect.settings import (
     DEFAULT_KINDS,
     DEFAULT_OUT,
-    DEFAULT_REDUCE_SECONDS,
-    DEFAULT_REPRO_RUNS,
     DEFAULT_TIMEOUT_S,
     Settings,
 )
@@ -107,20 +106,8 @@ _DEFAULT_KINDS_TEXT = "all but slowdown"
     type=Parsed("RTOL[,ATOL]", tolerance_from_text),
     help="Compare with these instead of measured tolerances; ATOL is RTOL where left out.",
 )
-@click.option(
-    "--reduce-seconds",
-    type=Parsed("SECONDS", seconds),
-    default=DEFAULT_REDUCE_SECONDS,
-    show_default=True,
-    help="The longest that one repro script is made smaller; 0 leaves it as it is.",
-)
-@click.option(
-    "--repro-runs",
-    type=Parsed("N", whole_number_from(1)),
-    default=DEFAULT_REPRO_RUNS,
-    show_default=True,
-    help="How often a repro script is run as a proof.",
-)
+@REDUCE_SECONDS
+@REPRO_RUNS
 @click.option("--no-repro", is_flag=True, help="Write no repro scripts.")
 @click.option("--no-cache", is_flag=True, help="Use fresh compiler caches for this run.")
 @click.option("--all-modules", is_flag=True, help="Compile containers too that could be implied healthy.")
