@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from compilebisect.core.blame import has_user_stack
 from compilebisect.core.fingerprint import FaultKey, fault_key, fingerprint, worst
+from compilebisect.core.judge import LEFT_OUT
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Fault, Frame, Kind
 from compilebisect.core.report import Finding, Location, ModuleEntry, Origin, Status
@@ -126,6 +127,9 @@ class Verdicts:
         notes = list(result.notes)
         if result.skipped:
             notes.append(result.skipped)
+        for item in result.inherited:
+            if item.is_of_left_out and item.is_shown_by(path):
+                notes.append(f"shows a fault ({item.fault.kind.value}) of modules {LEFT_OUT}")
         if unit is None and record.other_methods:
             notes.append(f"never called itself; its {', '.join(record.other_methods)} ran as part of another module")
         if record.dropped_signatures:
@@ -149,7 +153,7 @@ class Verdicts:
     def _status(
         self, path: str, unit: Unit | None, result: UnitResult, own: list[Kind]
     ) -> tuple[Status, Origin | None]:
-        inherited = [item.fault.kind for item in result.inherited if not item.instances or path in item.instances]
+        inherited = [item.fault.kind for item in result.inherited if item.is_shown_by(path)]
         kind = worst([*own, *inherited])
         if kind is not None:
             return kind.value, "introduced" if own else "inherited"

@@ -143,8 +143,7 @@ class Judge:
                 target.introduced.append(IntroducedFault(path=owner, fault=fault, seen_in=place, instances=owners))
             return
         if (yield from self._is_of_left_out(unit, place, fault, fenced)):
-            self._inherit(unit, fault, item.instances)
-            result.notes.append(f"shows a fault ({fault.kind.value}) of modules {LEFT_OUT}")
+            result.inherited.append(InheritedFault(fault=fault, instances=item.instances, is_of_left_out=True))
             return
         region = yield from self._region(unit, place, fault, fenced)
         stage = fault.stage

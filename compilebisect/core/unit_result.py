@@ -48,10 +48,18 @@ class IntroducedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InheritedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault that a module shows and that comes from below; `instances` as in `IntroducedFault`."""
+    """A fault that a module shows and that comes from below; `instances` as in `IntroducedFault`.
+
+    `is_of_left_out` says that it comes from modules that nobody was to look at.
+    """
 
     fault: Fault
     instances: tuple[str, ...] = ()
+    is_of_left_out: bool = False
+
+    def is_shown_by(self, path: str) -> bool:
+        """Return whether the module at `path`, one of the unit's, shows it."""
+        return not self.instances or path in self.instances
 
 
 class UnitResult(msgspec.Struct, kw_only=True):

@@ -137,6 +137,8 @@ def headline(report: Report) -> str:
         text = f"healthy: no findings in {plural(len(report.modules) - idle, 'module')}"
         if idle:
             text += f" ({idle} not called or skipped)"
+        if any(entry.origin == "inherited" for entry in report.modules):
+            text = text.replace("healthy: ", "") + "; what was left out is not healthy"
         if (kinds := report.settings.get("check")) and set(kinds) < {kind.value for kind in DEFAULT_KINDS}:
             text += f"; looked for {', '.join(kind_name(Kind(kind)) for kind in kinds)} alone"
     text += f"; {plural(report.timing.compiles, 'compile')} in {seconds(report.timing.total_s)}"

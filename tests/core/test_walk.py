@@ -365,7 +365,10 @@ def test_any_divergence_in_any_instance_is_found_at_its_module(
 def test_a_fault_of_modules_left_out_is_not_given_to_their_parent():
     walk = ScriptedModel(NESTED, [Planted(Kind.DIVERGENCE, "enc.a.x")]).walk(skip=["enc.a.x"])
     assert introduced(walk) == []
-    assert any("left out" in note for note in walk.results[walk.unit_of["enc.a"].id].notes)
+    entries = {entry.path: entry for entry in Verdicts(walk, "").modules()}
+    assert (entries["enc.a"].status, entries["enc.a"].origin) == ("divergence", "inherited")
+    assert any("left out" in note for note in entries["enc.a"].notes)
+    assert not entries["enc.b"].notes
 
 
 def test_a_parent_brings_its_own_fault_also_where_a_child_is_left_out():
