@@ -100,7 +100,7 @@ def test_abort_while_compiling_is_seen_by_a_parent_process(faulty: ModuleType, t
 
 def test_hang_while_compiling_ends_at_the_scripts_deadline(faulty: ModuleType, tmp_path: Path, prover: Prove) -> None:
     fault = Fault(kind=Kind.TIMEOUT, type="timeout", message="no end within 300 s", stage=Stage.DYNAMO)
-    case = module_case(faulty.HangingFakeKernel().eval(), (torch.randn(2, 2),), {}, fault, deadline_s=25)
+    case = module_case(faulty.HangingFakeKernel().eval(), (torch.randn(2, 2),), {}, fault, deadline_s=8)
     proved(prover, [case], tmp_path)
 
 

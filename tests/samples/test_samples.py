@@ -19,8 +19,9 @@ from .sample import SAMPLES_DIR, Sample, read_samples
 
 SAMPLES = read_samples()
 TIMEOUT_S = 540
-# The search for smaller scripts has tests of its own; here it shows that it does no harm.
-PROOF = ("--reduce-seconds", "10", "--repro-runs", "1")
+# The search for smaller scripts has tests of its own; the one sample that the README shows is taken all the way.
+PROOF = ("--reduce-seconds", "0", "--repro-runs", "1")
+WHOLE = ("--reduce-seconds", "60", "--repro-runs", "2")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 30)]
 
@@ -62,7 +63,10 @@ def test_sample_gives_exactly_its_expected_findings(
 def test_readme_shows_what_the_command_prints(environment: dict[str, str], tmp_path: Path) -> None:
     sample = next(sample for sample in SAMPLES if sample.name == "print_break")
     out = tmp_path / "out"
-    ended = run_command(sample, environment, out)
+    ended = run_command(sample, environment, out, WHOLE)
+    (finding,) = json.loads((out / "report.json").read_text(encoding="utf-8"))["findings"]
+    assert (finding["repro"]["verified"], finding["repro"]["shown"], finding["repro"]["runs"]) == (True, 2, 2)
+    assert finding["repro"]["model_lines"] <= 15
     text = (SAMPLES_DIR.parent / "README.md").read_text(encoding="utf-8")
     match = re.search(r"<!-- output of: .*?-->\n```\n(.*?)```", text, flags=re.DOTALL)
     assert match is not None
@@ -74,11 +78,13 @@ def without_figures(text: str) -> str:
     return re.sub(r"\d+ lines|\d+ compiles in .*", "…", text)
 
 
-def run_command(sample: Sample, environment: dict[str, str], out: Path) -> subprocess.CompletedProcess[str]:
+def run_command(
+    sample: Sample, environment: dict[str, str], out: Path, proof: tuple[str, ...] = PROOF
+) -> subprocess.CompletedProcess[str]:
     file, name = sample.target
     command = [sys.executable, "-m", "compilebisect", f"{file}:{name}", "--input-spec", str(sample.spec)]
     return subprocess.run(
-        [*command, *sample.expected["args"], "--out", str(out), *PROOF],
+        [*command, *sample.expected["args"], "--out", str(out), *proof],
         env=environment,
         cwd=out.parent,
         capture_output=True,
