@@ -51,7 +51,7 @@ def confirm(
         args: further arguments of the script.
     """
     ends = run_fresh(script, env=env, python=python, timeout_s=timeout_s, args=args, runs=runs)
-    seen = [judge(end.output, end.status, fault, code, seconds=end.seconds) for end in ends]
+    seen = [judge(end, fault, code) for end in ends]
     shown = sum(one.proof is Proof.SHOWN for one in seen)
     return Confirmation(shown=shown, runs=len(seen), best=max(seen, key=lambda one: _WORTH.index(one.proof)))
 

@@ -146,6 +146,11 @@ def place_code(case: ReproCase) -> str:
     return code if is_taken_along or case.imports_user_code or is_library_line else ""
 
 
+def with_deadline(text: str, deadline_s: float) -> str:
+    """Return a script about a hang or a crash with another deadline."""
+    return re.sub(r"^DEADLINE_S = \d+$", f"DEADLINE_S = {int(deadline_s)}", text, flags=re.MULTILINE)
+
+
 def saved_keys(text: str) -> tuple[str, ...]:
     """Return the keys of the tensors that a script takes from its file; `state.` stands for a whole state."""
     return (*re.findall(r'saved\["([^"]+)"\]', text), *(["state."] if '"state."' in text else []))

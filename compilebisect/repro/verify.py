@@ -97,11 +97,13 @@ def _end_of(process: subprocess.Popen[str], started: float, deadline: float) -> 
     return ScriptEnd(status, output, time.monotonic() - started)
 
 
-def judge(output: str, status: int | None, expected: Fault, code: str = "", *, seconds: float = 0.0) -> Verification:
-    """Say what a run of a script proved, by its output and exit status (None if it was killed at the deadline)."""
-    line = ScriptEnd(status, output, seconds).verdict_line
-    proof = Proof.NO_END if status is None else _proof(line, status, expected, code)
-    return Verification(proof=proof, line=line, seconds=seconds, exit_status=status, tail=output[-_TAIL_CHARS:])
+def judge(end: ScriptEnd, expected: Fault, code: str = "") -> Verification:
+    """Say what a run of a script proved of a fault, whose line of code is `code` where the script has it."""
+    line = end.verdict_line
+    proof = Proof.NO_END if end.status is None else _proof(line, end.status, expected, code)
+    return Verification(
+        proof=proof, line=line, seconds=end.seconds, exit_status=end.status, tail=end.output[-_TAIL_CHARS:]
+    )
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:

@@ -134,15 +134,16 @@ def _probe_call(
     root_inputs: RootInputs | None = None,
 ) -> bool:
     """Probe one golden call; returns whether the process is still of use."""
+    instance = None if path == order.path else path
     oracle = oracle_for(module, order, path, call, root_inputs)
     if oracle.has_nested_inputs():
         findings.skipped = "eager hands it a nested tensor, which torch.compile does not take; its parent tells"
         return True
     # The compiled run comes first: an eager run in this process could install what the compiler then need not trace.
     compiled = compiled_run(module, order, oracle, on_phase=on_phase)
-    findings.take_watcher(path, compiled, call, is_first=path == order.path)
+    findings.take_watcher(path, compiled, call, is_first=instance is None)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
-        findings.take_error(compiled, call, instance=None if path == order.path else path)
+        findings.take_error(compiled, call, instance=instance)
         return False
     on_phase("comparing")
     try:
@@ -155,7 +156,7 @@ def _probe_call(
             findings.notes.append(f"eager fails where compiled code does not: {text}")
         return not torch_internals.is_device_failure(error)
     if compiled.error is not None:
-        findings.take_error(compiled, call, instance=None if path == order.path else path)
+        findings.take_error(compiled, call, instance=instance)
     elif order.compares_values:
         findings.take_comparison(path, oracle.judge(compiled.record), call)
     return True

@@ -8,14 +8,11 @@ from pathlib import Path
 
 from compilebisect.core.outcome import Kind, Rung, Stage
 from compilebisect.core.repro_case import ReproCase
-from compilebisect.repro.script import place_code
+from compilebisect.repro.script import place_code, with_deadline
 from compilebisect.repro.verify import Proof, judge
-from compilebisect.search.script_runner import ScriptRunner
+from compilebisect.search.script_runner import HANG_S, ScriptRunner
 
 _COMPILE = re.compile(r"torch\.compile\((\w[\w.]*)")
-_DEADLINE = re.compile(r"^DEADLINE_S = \d+$", re.MULTILINE)
-# To tell a hang from what ends, this long is enough.
-_HANG_S = 20
 _LAST_HEAD_LINE = "# Exit status:"
 # Labels of PyTorch's issue tracker.
 _LABELS = {
@@ -34,7 +31,7 @@ def ablation_lines(case: ReproCase, script: Path, runner: ScriptRunner, *, envir
     lines = [f"Labels: oncall: pt2, {label}"] if label else []
     if case.fault.kind is Kind.GRAPH_BREAK or case.backend != Rung.INDUCTOR.value:
         return lines
-    text = _DEADLINE.sub(f"DEADLINE_S = {_HANG_S}", script.read_text(encoding="utf-8"))
+    text = with_deadline(script.read_text(encoding="utf-8"), HANG_S)
     seen = []
     for rung in Rung:
         trial = script.with_name(f".{script.stem}_{rung.value}.py")
@@ -43,7 +40,7 @@ def ablation_lines(case: ReproCase, script: Path, runner: ScriptRunner, *, envir
             end = runner.run(trial, timeout_s=case.deadline_s + 60, environment=environment)
         finally:
             trial.unlink(missing_ok=True)
-        proof = judge(end.output, end.status, case.fault, place_code(case)).proof
+        proof = judge(end, case.fault, place_code(case)).proof
         words = {Proof.SHOWN: "FAIL", Proof.GONE: "pass"}
         seen.append(f"{rung.value} {words.get(proof, proof.value)}")
         if case.fault.kind is Kind.TIMEOUT and proof is Proof.SHOWN:

@@ -112,7 +112,7 @@ class _Prover:
             except UnwritableCase:
                 continue
             end = self._runner.run(trial, timeout_s=self._timeout_s(case), environment=_user_folders(case))
-            seen = judge(end.output, end.status, case.fault, place_code(case), seconds=end.seconds)
+            seen = judge(end, case.fault, place_code(case))
             if seen.proof is Proof.SHOWN:
                 return case, seen
             kept = kept or case

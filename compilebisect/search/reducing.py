@@ -16,23 +16,20 @@ from compilebisect.core.reduce.python_source import simplifications
 from compilebisect.core.reduce.script_text import size
 from compilebisect.core.repro_case import Graph, ReproCase
 from compilebisect.repro.check_part import is_check, kept_lines
-from compilebisect.repro.script import place_code, script_text, write_text
+from compilebisect.repro.script import place_code, script_text, with_deadline, write_text
 from compilebisect.repro.verify import Proof, Verification, judge
 from compilebisect.repro.wording import expected_text
-from compilebisect.search.script_runner import ScriptRunner
+from compilebisect.search.script_runner import HANG_S, ScriptRunner
 
 T = TypeVar("T")
 # A candidate may take this many times as long as the script that it comes from, and at least so many seconds.
 _SLOWER = 4.0
 _LEAST_S = 15.0
-# While a hang shrinks, waiting this long tells a hang from what ends; the final script has its full deadline again.
-_HANG_S = 20.0
 # A smaller script whose results differ this many times less than at first shows rounding, not the fault.
 _FAINTER = 30.0
 _FIGURES = re.compile(r"largest difference (\S+) of (\S+)\)")
 # A script this small gets this many seconds more: the model's lines of code, operators of a graph.
 _SMALL_LINES, _SMALL_OPERATORS, _POLISH_S = 15, 3, 15.0
-_DEADLINE = re.compile(r"^DEADLINE_S = \d+$", re.MULTILINE)
 
 
 def drive(
@@ -89,7 +86,7 @@ class Reduction:
     ) -> None:
         self._original = case
         if case.fault.kind is Kind.TIMEOUT:
-            case = msgspec.structs.replace(case, deadline_s=min(case.deadline_s, _HANG_S))
+            case = msgspec.structs.replace(case, deadline_s=min(case.deadline_s, HANG_S))
         self._case, self._first, self._runner = case, first, runner
         self._path = folder / "candidate.py"
         self._end = time.monotonic() + budget_s
@@ -130,7 +127,7 @@ class Reduction:
         """Return the smallest script so far, with the case's own deadline."""
         text = self._text
         if self._case.fault.kind is Kind.TIMEOUT:
-            text = _DEADLINE.sub(f"DEADLINE_S = {int(self._original.deadline_s)}", text)
+            text = with_deadline(text, self._original.deadline_s)
             text = text.replace(expected_text(self._case), expected_text(self._original))
         return Reduced(text=text, operators=self._operators, runs=self._runner.runs - self._runs_before)
 
@@ -138,7 +135,7 @@ class Reduction:
         if text not in self._answers:
             self._path.write_text(text, encoding="utf-8")
             end = self._runner.run(self._path, timeout_s=self._timeout_s, environment=self._environment)
-            seen = judge(end.output, end.status, self._case.fault, self._code, seconds=end.seconds)
+            seen = judge(end, self._case.fault, self._code)
             self._answers[text] = seen.proof is Proof.SHOWN and not self._is_faint(seen)
         return self._answers[text]
 

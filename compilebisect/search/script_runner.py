@@ -12,6 +12,8 @@ from compilebisect.repro.verify import ScriptEnd
 from compilebisect.workers.call_outcome import Died, Outcome, TimedOut
 from compilebisect.workers.supervisor import Supervisor
 
+# To tell a hang from what ends, this long is enough; the final script has its full deadline again.
+HANG_S = 20.0
 _FUNCTION = "compilebisect.runtime.script_run:run_script"
 
 

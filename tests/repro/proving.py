@@ -23,7 +23,7 @@ def prove(runner: ScriptRunner, cases: Sequence[ReproCase], folder: Path) -> tup
         write_script(case, script)
         folders = ":".join(file.folder for file in case.user_files)
         end = runner.run(script, timeout_s=160, environment={"REPRO_CODE": folders})
-        seen.append(judge(end.output, end.status, case.fault, place_code(case), seconds=end.seconds))
+        seen.append(judge(end, case.fault, place_code(case)))
         if seen[-1].proof is Proof.SHOWN:
             break
     confirmation = Confirmation(shown=int(seen[-1].proof is Proof.SHOWN), runs=1, best=seen[-1])

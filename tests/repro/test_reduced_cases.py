@@ -70,7 +70,7 @@ def reduce(case: ReproCase, runner: ScriptRunner, folder: Path, *, budget_s: flo
 def shown(case: ReproCase, runner: ScriptRunner, script: Path, text: str | None = None) -> Verification:
     write_script(case, script) if text is None else write_text(case, text, script)
     end = runner.run(script, timeout_s=160)
-    return judge(end.output, end.status, case.fault, place_code(case), seconds=end.seconds)
+    return judge(end, case.fault, place_code(case))
 
 
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
