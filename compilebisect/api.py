@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener, SilentProgress
 from compilebisect.repro.verify import ScriptEnd, run_fresh
 from compilebisect.search import reduce_script as search
+from compilebisect.search.background_proofs import BackgroundProofs
 from compilebisect.search.bisection import Bisection
-from compilebisect.search.proofs import prove_findings
 from compilebisect.search.reduce_script import ReducedScript, status_of
-from compilebisect.search.script_runner import ScriptRunner
+from compilebisect.search.script_runner import NO_CACHED_GRAPHS, ScriptRunner
 from compilebisect.settings import Settings
 from compilebisect.workplace import workplace
 
@@ -61,7 +62,7 @@ def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
 
 def verify_script(script: Path, *, runs: int, timeout_s: float, args: tuple[str, ...] = ()) -> list[ScriptEnd]:
     """Run a script several times in fresh processes with the tool's own caches; `status_of` sums them up."""
-    environment = worker_environment(os.environ, cache_folder())
+    environment = {**worker_environment(os.environ, cache_folder()), **NO_CACHED_GRAPHS}
     return run_fresh(script, env=environment, python=sys.executable, timeout_s=timeout_s, args=args, runs=runs)
 
 
@@ -95,7 +96,7 @@ def reduce_script(
             budget_s=budget_s,
             runs=runs,
             args=args,
-            environment=place.environment,
+            environment={**place.environment, **NO_CACHED_GRAPHS},
             progress=progress or SilentProgress(),
         )
 
@@ -110,20 +111,25 @@ def _bisect(
     out = _output_folder(settings.out)
     bisection.open()  # an interrupt up to here leaves nothing to report
     complete = True
-    try:
-        bisection.walk_all()
-    except KeyboardInterrupt:
-        complete = False
-    if complete:
-        _check_something_was_tested(bisection, settings)
-    verdicts = Verdicts(bisection.walk, bisection.description.root_dir)
-    for finding in verdicts.findings:
-        progress.finding_made(finding)
-    if settings.repro and complete and verdicts.findings:
+    scripts = {**environment, **NO_CACHED_GRAPHS}
+    with BackgroundProofs(bisection, out, scripts) if settings.repro else nullcontext() as proofs:
         try:
-            prove_findings(bisection, verdicts, out, environment)
+            bisection.walk_all()
         except KeyboardInterrupt:
             complete = False
+        if complete:
+            _check_something_was_tested(bisection, settings)
+        verdicts = Verdicts(bisection.walk, bisection.description.root_dir)
+        for finding in verdicts.findings:
+            progress.finding_made(finding)
+        if proofs is not None:
+            try:
+                if complete:
+                    proofs.finish(verdicts)
+            except KeyboardInterrupt:
+                complete = False
+            proofs.call_off()
+            proofs.enter(verdicts)
     description = bisection.description
     report = Report(
         complete=complete,

@@ -19,6 +19,9 @@ class ProgressListener(Protocol):
     def probe_finished(self, path: str, status: str, done: int, total: int) -> None:
         """A module's check ended with this status."""
 
+    def proof_went_on(self, text: str) -> None:
+        """The proof of a fault took a step, beside the walk or after it; called from another thread."""
+
     def finding_made(self, finding: Finding) -> None:
         """A finding is final but for its repro."""
 
@@ -36,6 +39,9 @@ class SilentProgress:
         """Ignore it."""
 
     def probe_finished(self, path: str, status: str, done: int, total: int) -> None:
+        """Ignore it."""
+
+    def proof_went_on(self, text: str) -> None:
         """Ignore it."""
 
     def finding_made(self, finding: Finding) -> None:

@@ -31,6 +31,7 @@ class RunClock:
         self._done_at_first = 0
         self.running: dict[str, tuple[str, str, float]] = {}
         self.phase = ""
+        self.proof = ""
         self.done = 0
         self.total = 0
 
@@ -93,6 +94,10 @@ class PlainProgress:
         left = f", about {seconds(left_s)} left" if left_s and done < total else ""
         self._say(f"[{done}/{total}] {name}: {kind_name(status)} ({seconds(took_s)}{left})")
 
+    def proof_went_on(self, text: str) -> None:
+        """Say what is done."""
+        self._say(f"{one_line(text)} …")
+
     def finding_made(self, finding: Finding) -> None:
         """Say the finding in one line."""
         self._say(_finding_line(finding))
@@ -124,7 +129,7 @@ class LiveProgress:
         left_s = run.remaining_s()
         if left_s is not None and run.done < run.total:
             head.append(f", about {seconds(left_s)} left", "dim")
-        if run.phase and not running:
+        if run.phase and not running and not run.proof:
             head.append(f"  {run.phase}", "dim")
         self._spinner.update(text=head)
         yield self._spinner
@@ -135,6 +140,8 @@ class LiveProgress:
             yield line
         if len(running) > _SHOWN_PROBES:
             yield Text(f"  and {len(running) - _SHOWN_PROBES} more", "dim")
+        if run.proof:
+            yield Text(f"  {run.proof}", "dim", no_wrap=True, overflow="ellipsis")
 
     def phase_started(self, text: str) -> None:
         """Show what begins."""
@@ -151,6 +158,12 @@ class LiveProgress:
         class_name, took_s = self._run.end(path, done, total)
         if self._is_verbose:
             self._console.print(Text(f"{one_line(path or class_name)}: {kind_name(status)} ({seconds(took_s)})", "dim"))
+
+    def proof_went_on(self, text: str) -> None:
+        """Show what is done beside the probes."""
+        self._run.proof = one_line(text)
+        if self._is_verbose:
+            self._console.print(Text(f"{self._run.proof} …", "dim"))
 
     def finding_made(self, finding: Finding) -> None:
         """Leave a line, cut to the terminal's width: the whole text follows with the report."""

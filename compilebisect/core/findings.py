@@ -17,6 +17,15 @@ from compilebisect.core.walk import Walk
 
 _PACKAGES = ("site-packages/", "dist-packages/")
 
+CauseKey = tuple[FaultKey, str, tuple[str, ...]]
+
+
+def cause_key(tree: ModuleTree, path: str, item: IntroducedFault) -> CauseKey:
+    """Return what is the same for all modules at which one cause shows itself, `path` being one of them."""
+    # A line is one cause wherever it is reached from; without a line, the class has to be the same.
+    place = "" if has_user_stack(item.fault) else tree[path].class_id
+    return fault_key(item.fault), place, tuple(tree[other].class_id for other in item.region)
+
 
 class Verdicts:
     """Findings in tree order, and the entries of all modules, made from a walk that may have been cut short."""
@@ -36,14 +45,11 @@ class Verdicts:
 
     def _grouped(self) -> list[tuple[IntroducedFault, list[str]]]:
         """Put the same fault of several modules together; the first of them in the tree stands for all."""
-        groups: dict[tuple[FaultKey, str, tuple[str, ...]], list[tuple[str, IntroducedFault]]] = {}
+        groups: dict[CauseKey, list[tuple[str, IntroducedFault]]] = {}
         for unit in self.walk.units:
             for item in self.walk.results[unit.id].introduced:
                 for path in self._showing(unit, item):
-                    # A line is one cause wherever it is reached from; without a line, the class has to be the same.
-                    place = "" if has_user_stack(item.fault) else self.tree[path].class_id
-                    region = tuple(self.tree[other].class_id for other in item.region)
-                    groups.setdefault((fault_key(item.fault), place, region), []).append((path, item))
+                    groups.setdefault(cause_key(self.tree, path, item), []).append((path, item))
         found = []
         for members in groups.values():
             members.sort(key=lambda member: self._order[member[0]])

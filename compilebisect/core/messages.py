@@ -59,7 +59,7 @@ class ReproOrder(msgspec.Struct, frozen=True, kw_only=True):
     probe: ProbeOrder
     fault: Fault
     tensors: str
-    finding: str
+    name: str
     level: str = "standalone"
     deadline_s: float = 60.0
     config: tuple[tuple[str, str], ...] = ()
@@ -82,7 +82,10 @@ class ScriptOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """What the eager run told: the modules, where the model comes from, and what it ran on."""
+    """What the eager run told: the modules, where the model comes from, and what it ran on.
+
+    `device_share` is the part of a GPU's memory that the run took at its peak; 0 on a CPU.
+    """
 
     modules: tuple[ModuleRecord, ...]
     root_dir: str
@@ -92,6 +95,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     cuda: str | None
     eager_s: float
     peak_bytes: int
+    device_share: float = 0.0
     notes: tuple[str, ...] = ()
 
 

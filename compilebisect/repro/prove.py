@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,6 +37,7 @@ def confirm(
     timeout_s: float,
     code: str = "",
     args: Sequence[str] = (),
+    is_called_off: Callable[[], bool] = lambda: False,
 ) -> Confirmation:
     """Run a script several times side by side, each time in a fresh process.
 
@@ -49,8 +50,11 @@ def confirm(
         timeout_s: seconds that one run may take.
         code: the line of code at the fault's place; empty where the script has no such line.
         args: further arguments of the script.
+        is_called_off: whether nobody waits for the result any more; the runs then end in a KeyboardInterrupt.
     """
-    ends = run_fresh(script, env=env, python=python, timeout_s=timeout_s, args=args, runs=runs)
+    ends = run_fresh(
+        script, env=env, python=python, timeout_s=timeout_s, args=args, runs=runs, is_called_off=is_called_off
+    )
     seen = [judge(end, fault, code) for end in ends]
     shown = sum(one.proof is Proof.SHOWN for one in seen)
     return Confirmation(shown=shown, runs=len(seen), best=max(seen, key=lambda one: _WORTH.index(one.proof)))

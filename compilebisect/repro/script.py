@@ -65,8 +65,7 @@ def write_script(case: ReproCase, path: Path) -> None:
     Raises:
         UnwritableCase: for a kind of fault that no script shows.
     """
-    saved = path.with_suffix(".safetensors")
-    write_text(case, script_text(case, script_dir=path.parent, saved_name=saved.name), path)
+    write_text(case, script_text(case, script_dir=path.parent), path)
 
 
 def write_text(case: ReproCase, text: str, path: Path) -> None:
@@ -74,21 +73,18 @@ def write_text(case: ReproCase, text: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     saved = path.with_suffix(".safetensors")
     if case.tensor_file and "load_file(" in text:
-        # While a script shrinks, its candidates have another name than the final one.
-        text = re.sub(r"\w+\.safetensors", saved.name, text)
         shutil.copyfile(case.tensor_file, saved)
     else:
         saved.unlink(missing_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
-def script_text(case: ReproCase, *, script_dir: Path, saved_name: str = "") -> str:
+def script_text(case: ReproCase, *, script_dir: Path) -> str:
     """Return the text of the script.
 
     Args:
         case: what to write.
         script_dir: where the script will lie; folders of the user's files are given relative to it.
-        saved_name: file name of the tensors beside the script.
 
     Raises:
         UnwritableCase: for a kind of fault that no script shows.
@@ -118,7 +114,7 @@ def script_text(case: ReproCase, *, script_dir: Path, saved_name: str = "") -> s
         "args": args,
         "kwargs": kwargs,
         "seed": case.seed,
-        "saved_file": saved_name if case.tensor_file else "",
+        "has_file": bool(case.tensor_file),
         "device": case.device.split(":")[0],
         "conditions": _conditions(case, code),
         "observed": repr(_observed(case, code)),

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -20,6 +20,8 @@ _VERDICT = re.compile(r"^(FAULT SHOWN|FAULT GONE|CANNOT TELL): expected (.*); ob
 _OBSERVED = re.compile(r'^(?P<kind>\w+) (?P<type>"(?:[^"\\]|\\.)*")(?: at (?P<code>"(?:[^"\\]|\\.)*"))?')
 _STATUS = {"FAULT SHOWN": 1, "FAULT GONE": 0, "CANNOT TELL": 125}
 _TAIL_CHARS = 4000
+# How often a run looks whether it was called off.
+_POLL_S = 0.2
 
 
 class Proof(str, Enum):
@@ -56,9 +58,20 @@ class ScriptEnd(msgspec.Struct, frozen=True):
 
 
 def run_fresh(
-    script: Path, *, env: Mapping[str, str], python: str, timeout_s: float, args: Sequence[str] = (), runs: int = 1
+    script: Path,
+    *,
+    env: Mapping[str, str],
+    python: str,
+    timeout_s: float,
+    args: Sequence[str] = (),
+    runs: int = 1,
+    is_called_off: Callable[[], bool] = lambda: False,
 ) -> list[ScriptEnd]:
-    """Run a script some times, side by side, each in a process group of its own that is killed at the deadline."""
+    """Run a script some times, side by side, each in a process group of its own that is killed at the deadline.
+
+    Raises:
+        KeyboardInterrupt: `is_called_off` said so meanwhile.
+    """
     script = script.resolve()  # it runs in its own folder
     started = time.monotonic()
     processes: list[subprocess.Popen[str]] = []
@@ -77,19 +90,25 @@ def run_fresh(
                     start_new_session=True,
                 )
             )
-        return [_end_of(process, started, started + timeout_s) for process in processes]
+        return [_end_of(process, started, started + timeout_s, is_called_off) for process in processes]
     finally:
         for process in processes:
             _kill_group(process)  # compilers and other children of the script must not outlive it
             process.wait()
 
 
-def _end_of(process: subprocess.Popen[str], started: float, deadline: float) -> ScriptEnd:
-    has_ended = True
-    try:
-        output, _ = process.communicate(timeout=max(deadline - time.monotonic(), 0.01))
-    except subprocess.TimeoutExpired:
-        has_ended = False
+def _end_of(
+    process: subprocess.Popen[str], started: float, deadline: float, is_called_off: Callable[[], bool]
+) -> ScriptEnd:
+    has_ended = False
+    while not has_ended and time.monotonic() < deadline:
+        if is_called_off():
+            raise KeyboardInterrupt
+        try:
+            output, _ = process.communicate(timeout=_POLL_S)
+            has_ended = True
+        except subprocess.TimeoutExpired:
+            continue
     _kill_group(process)
     if not has_ended:
         output, _ = process.communicate()

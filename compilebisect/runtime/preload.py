@@ -8,5 +8,7 @@ import compilebisect.runtime.service  # noqa: F401 - the handlers, and with them
 from compilebisect.runtime.torch_internals import import_compiler
 
 import_compiler()
-with contextlib.suppress(ImportError):
-    import triton  # noqa: F401 - absent from CPU builds of torch
+with contextlib.suppress(ImportError):  # absent from CPU builds of torch
+    from triton.runtime.cache import triton_key
+
+    triton_key()  # a hash of all its files, kept from then on

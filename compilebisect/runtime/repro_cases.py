@@ -79,7 +79,7 @@ def _cases(
         if make is graph_case:
             options["module"] = module
         if order.level != "standalone":
-            options["tensor_file"] = Path(order.tensors) / f"{order.finding}-{name}-{order.level}.safetensors"
+            options["tensor_file"] = Path(order.tensors) / f"{order.name}-{name}-{order.level}.safetensors"
         if order.level == "import":
             options["import_user_code"] = True
         try:
@@ -88,7 +88,7 @@ def _cases(
             continue
     if order.level == "import":
         settings = session.settings
-        file = Path(order.tensors) / f"{order.finding}-target.safetensors"
+        file = Path(order.tensors) / f"{order.name}-target.safetensors"
         with contextlib.suppress(CannotMakeCase):
             yield target_case(
                 module,

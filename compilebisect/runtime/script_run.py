@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import types
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +22,17 @@ def run_script(state: dict[str, Any], payload: bytes) -> bytes:
     """Run the script of this `ScriptOrder`; the process ends with the script's exit status."""
     order = msgspec.msgpack.decode(payload, type=ScriptOrder)
     os.environ.update(order.environment)
-    _run(Path(order.path), order.args)
+    with _like_a_fresh_torch():
+        _run(Path(order.path), order.args)
+
+
+def _like_a_fresh_torch() -> AbstractContextManager[None]:
+    if "torch" not in sys.modules:  # the script imports it, and with it what the environment says
+        return nullcontext()
+    from compilebisect.runtime.torch_internals import NewOperators, forget_cached_graphs
+
+    forget_cached_graphs()
+    return NewOperators().taken_in_by_compile()
 
 
 def _run(path: Path, args: tuple[str, ...]) -> NoReturn:

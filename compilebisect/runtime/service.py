@@ -52,6 +52,7 @@ def run_probe(state: dict[str, Any], payload: bytes) -> bytes:
     order = msgspec.msgpack.decode(payload, type=ProbeOrder)
 
     def run() -> Answer:
+        session.new_operators.take_in()
         observation, is_usable = probe(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
         state["retire"] = not is_usable
         return Answer(observation=observation)

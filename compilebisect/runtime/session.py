@@ -42,6 +42,7 @@ class Session:
         """
         self.settings = settings
         self._input_sets = 1
+        self.new_operators = torch_internals.NewOperators()
         torch_internals.prepare_compile_process(recompile_limit=_RECOMPILE_LIMIT, use_cache=settings.cache)
         for name, value in settings.config:
             _set_config(name, value)
@@ -125,6 +126,7 @@ class Session:
             notes=self._variant_notes(),
             eager_s=seconds,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            device_share=_device_share(self.device) if cuda else 0.0,
         )
 
     def capture(self, order: CaptureOrder) -> dict[str, str]:
@@ -227,6 +229,11 @@ def _device(name: str) -> torch.device:
         device = torch.device("cuda", device.index or 0)
         torch.cuda.set_device(device)
     return device
+
+
+def _device_share(device: torch.device) -> float:
+    total = torch.cuda.get_device_properties(device).total_memory
+    return torch.cuda.max_memory_reserved(device) / total
 
 
 def _triton_version() -> str | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +17,26 @@ from torch._dynamo import convert_frame, exc, output_graph, symbolic_convert
 # How the names of the functions begin that Dynamo makes for what follows a graph break.
 RESUME_PREFIX = "torch_dynamo_resume_in_"
 FRAME_SKIPPED = "frame skipped"
+# What Inductor imports when it is first needed, with all that these import in turn. Compared with `sys.modules` before
+# and after a first compile, on a CPU and on a GPU.
+_FIRST_COMPILE = (
+    "torch._dynamo.backends.inductor",
+    "torch._functorch._aot_autograd.autograd_cache",
+    "torch._inductor.async_compile",
+    "torch._inductor.codegen.cpp",
+    "torch._inductor.codegen.triton",
+    "torch._inductor.codegen.wrapper",
+    "torch._inductor.compile_fx",
+    "torch._inductor.fx_passes.fuse_attention",
+    "torch._inductor.fx_passes.joint_graph",
+    "torch._inductor.fx_passes.post_grad",
+    "torch._inductor.fx_passes.pre_grad",
+    "torch._inductor.kernel",
+    "torch._inductor.lowering",
+    "torch._inductor.mkldnn_lowerings",
+    "torch._inductor.quantized_lowerings",
+    "torch._inductor.select_algorithm",
+)
 
 
 class BreakEvent:
@@ -156,7 +179,10 @@ def is_device_failure(error: BaseException) -> bool:
 
 
 def import_compiler() -> None:
-    """Import what the first compile would import: Inductor alone takes seconds."""
+    """Import what the first compile would import, which takes seconds; nothing of it touches a GPU."""
+    for name in _FIRST_COMPILE:
+        with contextlib.suppress(ImportError):  # not every version of torch has them all
+            importlib.import_module(name)
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
@@ -222,6 +248,63 @@ def prepare_compile_process(*, recompile_limit: int, use_cache: bool) -> None:
     dynamo_config.accumulated_recompile_limit = max(dynamo_config.accumulated_recompile_limit, recompile_limit)
     if not use_cache:
         inductor_config.force_disable_caches = True
+
+
+class NewOperators:
+    """Operators that are registered after this was made, which a compiler that was imported before does not know.
+
+    In a user's process Inductor is imported at the first compile, after the operators are there.
+    """
+
+    def __init__(self) -> None:
+        self._known = _operator_namespaces()
+
+    def take_in(self) -> None:
+        """Make a compile give what it would give in a fresh process."""
+        new = _operator_namespaces() - self._known
+        if not new:
+            return
+        forget_cached_graphs()
+        inductor = sys.modules.get("torch._inductor.decomposition")
+        if inductor is not None:
+            # The table takes in what has a decomposition of its own (`CompositeImplicitAutograd`) when it is imported.
+            found = dict(torch._decomp.core_aten_decompositions())
+            own = {op: rule for op, rule in found.items() if op.name().partition("::")[0] in new}
+            inductor.decompositions.update(own)
+            inductor.fast_random_decomps.cache_clear()
+
+    @contextmanager
+    def taken_in_by_compile(self) -> Iterator[None]:
+        """Do so at each call of `torch.compile`."""
+        compile_plainly = torch.compile
+
+        @functools.wraps(compile_plainly)
+        def compile_with_them(*args: Any, **kwargs: Any) -> Any:
+            self.take_in()
+            return compile_plainly(*args, **kwargs)
+
+        torch.compile = compile_with_them
+        try:
+            yield
+        finally:
+            torch.compile = compile_plainly
+
+
+def _operator_namespaces() -> frozenset[str]:
+    return frozenset(name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names())
+
+
+def forget_cached_graphs() -> None:
+    """Compile graphs anew from now on; kernels are still found in torch's caches by their source.
+
+    A cached graph is found by the operators' names. What an operator of the user's stands for (its kernels, its fake
+    kernel, its decomposition) is no part of the key, and may have been changed since.
+    """
+    import torch._functorch.config as functorch_config
+    import torch._inductor.config as inductor_config
+
+    functorch_config.enable_autograd_cache = False
+    inductor_config.fx_graph_cache = False
 
 
 def without_resume_prefix(function: str) -> str:

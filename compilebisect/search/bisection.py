@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from compilebisect.core.fingerprint import worst
 from compilebisect.core.messages import Answer, CaptureOrder, Description, ProbeOrder
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Kind, Observation
-from compilebisect.core.unit_result import Probe
+from compilebisect.core.unit_result import IntroducedFault, Probe
 from compilebisect.core.units import units_of
 from compilebisect.core.walk import Walk
 from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener
+from compilebisect.search.errands import Errands
 from compilebisect.search.golden_store import GoldenStore
 from compilebisect.search.process_end import observation_from_death, observation_from_timeout
 from compilebisect.settings import Settings
@@ -29,6 +31,8 @@ _SERVICE = "compilebisect.runtime.service"
 _LOAD_TIMEOUT_S = 1800.0
 # Workers that went down through no fault of what they were asked, before the run is given up.
 _MAX_LOSSES = 5
+# How long an errand may have to wait until it is looked at.
+_POLL_S = 0.05
 
 
 class Bisection:
@@ -55,6 +59,11 @@ class Bisection:
                 fix="Make large numbers in Python, with --inputs or a factory function.",
             ) from error
         self.needs_fresh_interpreter = False
+        #: For the thread that proves faults while the walk goes on.
+        self.errands = Errands(supervisor)
+        #: Told of each fault as soon as its module is known.
+        self.on_introduced: Callable[[IntroducedFault], None] = lambda item: None
+        self._told: set[int] = set()
         self._idle: list[Worker] = []
         self._busy: dict[Worker, Probe] = {}
         self._golden: Worker | None = None
@@ -98,12 +107,34 @@ class Bisection:
                     break  # the last units ended without a probe
                 if not self._busy:
                     raise RuntimeError("the walk has units left and no probe to run")
-                for worker, outcome in self.supervisor.wait_any(list(self._busy), None):
-                    self._take(worker, outcome)
+                self._wait()
         finally:
             for worker in self._busy:
                 worker.stop()
             self._busy.clear()
+
+    def serve_errands_until(self, is_done: Callable[[], bool]) -> None:
+        """Do nothing but errands."""
+        while not is_done():
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait a little, take what ended, and do what the second thread asks for."""
+        busy, errands = list(self._busy), self.errands.workers
+        self.errands.serve(0.0 if busy or errands else _POLL_S)
+        for worker, outcome in self.supervisor.wait_any([*busy, *errands], _POLL_S):
+            if worker in self._busy:
+                self._take(worker, outcome)
+                self._tell_introduced()
+            else:
+                self.errands.finish(worker, outcome)
+
+    def _tell_introduced(self) -> None:
+        for result in self.walk.results.values():
+            for item in result.introduced if result.is_done else ():
+                if id(item) not in self._told:
+                    self._told.add(id(item))
+                    self.on_introduced(item)
 
     def loaded_worker(self, phase: str = "") -> Worker:
         """Start a worker and load the model in it.

@@ -1,17 +1,17 @@
-"""Gives each finding its repro script: found among the kinds of case, made smaller, and proved in fresh processes."""
+"""Gives a fault its repro script: found among the kinds of case, made smaller, and proved in fresh processes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
-from compilebisect.core.findings import Verdicts
-from compilebisect.core.messages import KeepTensorsOrder, ReproOrder
+from compilebisect.core.messages import Answer, KeepTensorsOrder, ReproOrder
 from compilebisect.core.outcome import Kind, Rung
-from compilebisect.core.report import Finding, Repro
+from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.core.unit_result import IntroducedFault, Probe
 from compilebisect.errors import CannotTestError
@@ -37,38 +37,34 @@ _CASES_TIMEOUT_S = 300.0
 _START_S = 60.0
 
 
-def prove_findings(bisection: Bisection, verdicts: Verdicts, out: Path, environment: Mapping[str, str]) -> None:
-    """Give each finding of `verdicts` its repro; an interrupt leaves those that were made before it."""
-    prover = _Prover(bisection, out, environment)
-    for position, finding in enumerate(verdicts.findings):
-        item = verdicts.faults[finding.id]
-        try:
-            repro = prover.prove(finding, item)
-        except KeyboardInterrupt:
-            verdicts.findings[position] = msgspec.structs.replace(finding, repro=prover.unproved())
-            raise
-        if repro is None:
-            repro = Repro(path="", note="no script could be written: the module cannot be rebuilt outside its model")
-        verdicts.findings[position] = msgspec.structs.replace(finding, repro=repro)
+class Prover:
+    """Works on one fault after the other, in a thread of its own; `_written` is the script of the present one.
 
+    An interrupt is a `KeyboardInterrupt` out of what the thread asks of the bisection's errands; `is_called_off` tells
+    those of the same that wait for something else.
+    """
 
-class _Prover:
-    """Works on one finding after the other; `_written` is the script that lies in `out` for the present one."""
-
-    def __init__(self, bisection: Bisection, out: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        bisection: Bisection,
+        environment: Mapping[str, str],
+        *,
+        is_called_off: Callable[[], bool],
+    ) -> None:
         self._bisection = bisection
-        self._out = out
         self._environment = environment
-        self._runner = ScriptRunner(bisection.supervisor, fresh_interpreter=bisection.needs_fresh_interpreter)
+        self._is_called_off = is_called_off
+        self._runner = ScriptRunner(bisection.errands, fresh_interpreter=bisection.needs_fresh_interpreter)
         self._trials = bisection.scratch / "trials"
         self._written: tuple[ReproCase, Path, int] | None = None
+        self._what = ""
 
-    def prove(self, finding: Finding, item: IntroducedFault) -> Repro | None:
-        """Write the script of a finding, shrink it and prove it; None where none could be written."""
+    def prove(self, item: IntroducedFault, script: Path) -> Repro | None:
+        """Write the script of a fault to `script`, shrink it and prove it; None where none could be written."""
         self._written = None
-        self._say(finding, "writing a script")
-        script = self._out / f"repro_{finding.id}.py"
-        found = self._first_that_shows(_cases(self._bisection, finding, item), script)
+        self._what = f"{item.fault.kind.value} in {item.path or 'the root'}"
+        self._say("writing a script")
+        found = self._first_that_shows(self._cases(item, script.stem), script)
         if found is None:
             return None
         case, first = found
@@ -76,17 +72,19 @@ class _Prover:
         self._written = (case, script, case.operator_count)
         if first is None:  # in a fork nothing showed it; a fresh process may differ
             return self._entry(case, self._confirm(case, script), case.operator_count)
-        reduced = self._reduce(finding, case, first, script)
+        reduced = self._reduce(case, first, script)
         if reduced is None:
             return self._entry(case, self._confirm(case, script), case.operator_count)
-        self._say(finding, "proving")
+        self._say("proving")
         write_text(case, reduced.text, script)
         self._keep_tensors(reduced.text, script)
-        ladder = ablation_lines(case, script, self._runner, environment=self._with_user_folders(case))
-        if ladder:
-            script.write_text(with_head_lines(script.read_text(encoding="utf-8"), ladder), encoding="utf-8")
-        confirmation = self._confirm(case, script)
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            confirming = pool.submit(self._confirm, case, script)
+            ladder = ablation_lines(case, script, self._runner, environment=self._with_user_folders(case))
+            confirmation = confirming.result()
         if confirmation.shown:
+            if ladder:  # comments, so what was run is still what stands there
+                script.write_text(with_head_lines(script.read_text(encoding="utf-8"), ladder), encoding="utf-8")
             return self._entry(case, confirmation, reduced.operators)
         write_script(case, script)
         return self._entry(case, self._confirm(case, script), case.operator_count, "the smaller script did not verify")
@@ -118,16 +116,16 @@ class _Prover:
             kept = kept or case
         return None if kept is None else (kept, None)
 
-    def _reduce(self, finding: Finding, case: ReproCase, first: Verification, script: Path) -> Reduced | None:
+    def _reduce(self, case: ReproCase, first: Verification, script: Path) -> Reduced | None:
         budget_s = self._bisection.settings.reduce_seconds
         if budget_s <= 0:
             return None
         before = line_count(script.read_text(encoding="utf-8"))
 
         def on_smaller(text: str) -> None:
-            self._say(finding, f"reducing, {before} lines to {line_count(text)}")
+            self._say(f"reducing, {before} lines to {line_count(text)}")
 
-        self._say(finding, "reducing")
+        self._say("reducing")
         reduction = Reduction(
             case,
             first,
@@ -150,11 +148,8 @@ class _Prover:
     def _keep_tensors(self, text: str, script: Path) -> None:
         saved = script.with_suffix(".safetensors")
         if saved.exists():
-            worker = self._bisection.idle_worker()
-            order = KeepTensorsOrder(str(saved), saved_keys(text))
-            payload = msgspec.msgpack.encode(order)
-            self._bisection.ask(worker, "keep_tensors", payload, _CASES_TIMEOUT_S, "writing the tensors of a script")
-            self._bisection.give_back(worker)
+            payload = msgspec.msgpack.encode(KeepTensorsOrder(str(saved), saved_keys(text)))
+            self._ask("keep_tensors", payload, "writing the tensors of a script")
 
     def _confirm(self, case: ReproCase, script: Path) -> Confirmation:
         return confirm(
@@ -165,6 +160,7 @@ class _Prover:
             python=sys.executable,
             timeout_s=self._timeout_s(case),
             code=place_code(case),
+            is_called_off=self._is_called_off,
         )
 
     def _entry(self, case: ReproCase, confirmation: Confirmation, operators: int, *notes: str) -> Repro:
@@ -177,46 +173,57 @@ class _Prover:
     def _with_user_folders(self, case: ReproCase) -> dict[str, str]:
         return {**self._environment, **_user_folders(case)}
 
-    def _say(self, finding: Finding, doing: str) -> None:
-        where = finding.module or "the root"
-        self._bisection.progress.phase_started(f"{finding.id} ({finding.kind.value} in {where}): {doing}")
+    def _say(self, doing: str) -> None:
+        self._bisection.progress.proof_went_on(f"{self._what}: {doing}")
+
+    def _cases(self, item: IntroducedFault, name: str) -> Iterator[ReproCase]:
+        settings = self._bisection.settings
+        path = item.seen_in or item.path
+        unit = self._bisection.walk.unit_of[path]
+        needs_backend = item.fault.kind is not Kind.GRAPH_BREAK
+        probe = Probe(unit=unit.id, path=path, rung=None if needs_backend else Rung.EAGER, purpose="repro")
+        for level in LEVELS:
+            order = ReproOrder(
+                probe=self._bisection.order_for(probe),
+                fault=item.fault,
+                tensors=str(self._bisection.scratch),
+                name=name,
+                level=level,
+                deadline_s=min(settings.timeout_s, 60.0),
+                config=tuple((name, repr(value)) for name, value in settings.config),
+            )
+            payload = msgspec.msgpack.encode(order)
+            try:
+                # What the walk does meanwhile may clear golden calls away, so each level asks for them again.
+                if self._bisection.errands.do(lambda: self._bisection.store.prepare(probe)):
+                    return
+                answer = self._ask("repro_cases", payload, "writing a repro script")
+            except CannotTestError as error:
+                self._bisection.notes.append(f"{self._what}: {error.what}")
+                continue
+            yield from sorted(msgspec.msgpack.decode(answer.cases, type=list[ReproCase]), key=_size)
+
+    def _ask(self, function: str, payload: bytes, doing: str) -> Answer:
+        """Have a worker with the model do something.
+
+        Raises:
+            CannotTestError: it says that it cannot, or did not survive.
+        """
+        bisection = self._bisection
+
+        def ask() -> Answer:
+            worker = bisection.idle_worker()
+            answer = bisection.ask(worker, function, payload, _CASES_TIMEOUT_S, doing)
+            bisection.give_back(worker)
+            return answer
+
+        return bisection.errands.do(ask)
 
 
 def _user_folders(case: ReproCase) -> dict[str, str]:
     # A trial lies in a folder of its own, from where the user's files are elsewhere than from the final one.
     folders = [file.folder for file in case.user_files]
     return {"REPRO_CODE": ":".join(folders)} if folders else {}
-
-
-def _cases(bisection: Bisection, finding: Finding, item: IntroducedFault) -> Iterator[ReproCase]:
-    settings = bisection.settings
-    path = item.seen_in or item.path
-    unit = bisection.walk.unit_of[path]
-    needs_backend = finding.kind is not Kind.GRAPH_BREAK
-    probe = Probe(unit=unit.id, path=path, rung=None if needs_backend else Rung.EAGER, purpose="repro")
-    reason = bisection.store.prepare(probe)
-    if reason:
-        return
-    for level in LEVELS:
-        order = ReproOrder(
-            probe=bisection.order_for(probe),
-            fault=item.fault,
-            tensors=str(bisection.scratch),
-            finding=finding.id,
-            level=level,
-            deadline_s=min(settings.timeout_s, 60.0),
-            config=tuple((name, repr(value)) for name, value in settings.config),
-        )
-        worker = bisection.idle_worker()
-        try:
-            answer = bisection.ask(
-                worker, "repro_cases", msgspec.msgpack.encode(order), _CASES_TIMEOUT_S, "writing a repro script"
-            )
-        except CannotTestError as error:
-            bisection.notes.append(f"{finding.id}: {error.what}")
-            continue
-        bisection.give_back(worker)
-        yield from sorted(msgspec.msgpack.decode(answer.cases, type=list[ReproCase]), key=_size)
 
 
 def _size(case: ReproCase) -> int:

@@ -144,7 +144,7 @@ class Reduction:
         return before is not None and after is not None and after < before / _FAINTER
 
     def _text_of(self, case: ReproCase) -> str:
-        return script_text(case, script_dir=self._script_dir, saved_name=self._path.with_suffix(".safetensors").name)
+        return script_text(case, script_dir=self._script_dir)
 
     def _text_of_graph(self, graph: Graph) -> str:
         return self._text_of(msgspec.structs.replace(self._case, graph=graph))

@@ -4,24 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from compilebisect.core.messages import ScriptOrder
 from compilebisect.repro.verify import ScriptEnd
 from compilebisect.workers.call_outcome import Died, Outcome, TimedOut
-from compilebisect.workers.supervisor import Supervisor
 
 # To tell a hang from what ends, this long is enough; the final script has its full deadline again.
 HANG_S = 20.0
+#: For processes that run scripts: a cached graph is found by the names of its operators, and a script may define some.
+NO_CACHED_GRAPHS = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 _FUNCTION = "compilebisect.runtime.script_run:run_script"
+
+
+class Caller(Protocol):
+    """A worker that takes one call."""
+
+    def call(self, function: str, payload: bytes, timeout_s: float, *, label: str = "") -> Outcome:
+        """Send the call and wait for its outcome."""
+
+    def kill(self) -> None:
+        """Give the worker up."""
+
+
+class Starter(Protocol):
+    """Whoever starts workers: a supervisor, or its errands for a second thread."""
+
+    def start_worker(self, *, fresh_interpreter: bool = False) -> Caller:
+        """Start a worker."""
 
 
 class ScriptRunner:
     """Runs scripts one at a time, each in a worker of its own, and counts them."""
 
-    def __init__(self, supervisor: Supervisor, *, fresh_interpreter: bool = False) -> None:
-        self._supervisor = supervisor
+    def __init__(self, starter: Starter, *, fresh_interpreter: bool = False) -> None:
+        self._starter = starter
         self._fresh_interpreter = fresh_interpreter
         self.runs = 0
 
@@ -30,8 +49,8 @@ class ScriptRunner:
     ) -> ScriptEnd:
         """Run a script and wait for its end; at the deadline it is killed with all that it started."""
         self.runs += 1
-        order = ScriptOrder(path=str(path), args=tuple(args), environment=dict(environment or {}))
-        worker = self._supervisor.start_worker(fresh_interpreter=self._fresh_interpreter)
+        order = ScriptOrder(path=str(path), args=tuple(args), environment={**(environment or {}), **NO_CACHED_GRAPHS})
+        worker = self._starter.start_worker(fresh_interpreter=self._fresh_interpreter)
         try:
             outcome = worker.call(_FUNCTION, msgspec.msgpack.encode(order), timeout_s, label=path.name)
         except BaseException:

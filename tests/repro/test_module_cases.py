@@ -77,7 +77,7 @@ def test_saved_state_gives_the_same_results(faulty: ModuleType, tmp_path: Path) 
     x = torch.randn(4, 2).t()
     file = tmp_path / "script.safetensors"
     case = module_case(module, (x,), {"mask": torch.tensor([True, False])}, FAULT, tensor_file=file)
-    text = script_text(case, script_dir=tmp_path, saved_name=file.name)
+    text = script_text(case, script_dir=tmp_path)
     model, args, kwargs = loaded(text, str(tmp_path / "script.py")).make("cpu")
     assert torch.equal(args[0], x) and args[0].stride() == x.stride()
     assert kwargs["mask"].tolist() == [True, False]

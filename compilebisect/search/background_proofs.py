@@ -1,0 +1,132 @@
+"""Proves faults in a second thread, while the walk goes on in the first."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from compilebisect.core.findings import CauseKey, Verdicts, cause_key
+from compilebisect.core.outcome import Kind
+from compilebisect.core.report import Repro
+from compilebisect.core.unit_result import IntroducedFault
+from compilebisect.search.bisection import Bisection
+from compilebisect.search.proofs import Prover
+
+# While the walk goes on, a model has to fit so many times into a GPU's memory: its own workers hold it as well.
+_COPIES = 6
+_NO_SCRIPT = Repro(path="", note="no script could be written: the module cannot be rebuilt outside its model")
+
+
+class BackgroundProofs:
+    """A context manager around the walk and the search for findings.
+
+    Scripts get their final names in `finish`; until then they lie in `out` under names of their own.
+    """
+
+    def __init__(self, bisection: Bisection, out: Path, environment: Mapping[str, str]) -> None:
+        self._bisection = bisection
+        self._out = out
+        self._environment = environment
+        self._thread = threading.Thread(target=self._work, name="proofs", daemon=True)
+        self._items: queue.Queue[IntroducedFault | None] = queue.Queue()
+        self._numbers: dict[int, int] = {}
+        self._causes: set[CauseKey] = set()
+        self._wanted: set[int] | None = None
+        self._repros: dict[int, Repro] = {}
+        self._is_called_off = threading.Event()
+        self._error: Exception | None = None
+
+    def __enter__(self) -> BackgroundProofs:
+        if self._bisection.description.device_share * _COPIES <= 1:
+            self._bisection.on_introduced = self._add_early
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, cls: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.call_off()
+        for number in self._numbers.values():
+            for left in self._out.glob(f"{_provisional(number)}.*"):
+                left.unlink()
+
+    def finish(self, verdicts: Verdicts) -> None:
+        """Wait until each finding has its proof.
+
+        Raises:
+            KeyboardInterrupt: the user did not wait; `enter` has what was proved until then.
+        """
+        items = [verdicts.faults[finding.id] for finding in verdicts.findings]
+        self._wanted = {id(item) for item in items}
+        for item in items:
+            self._add(item)
+        self._items.put(None)
+        self._bisection.serve_errands_until(lambda: not self._thread.is_alive())
+        if self._error is not None:
+            raise self._error
+
+    def call_off(self) -> None:
+        """End the thread; what it works on keeps its best script so far, unproved."""
+        self._is_called_off.set()
+        self._items.put(None)
+        self._bisection.errands.close()
+        self._thread.join()
+
+    def enter(self, verdicts: Verdicts) -> None:
+        """Give the findings their repros, and the scripts their names."""
+        for position, finding in enumerate(verdicts.findings):
+            key = id(verdicts.faults[finding.id])
+            if key not in self._repros:
+                continue
+            repro = self._repros[key]
+            if repro.path:
+                name = f"repro_{finding.id}"
+                _rename(self._out, _provisional(self._numbers[key]), name)
+                repro = msgspec.structs.replace(repro, path=f"{name}.py")
+            verdicts.findings[position] = msgspec.structs.replace(finding, repro=repro)
+
+    def _add_early(self, item: IntroducedFault) -> None:
+        """Take a fault that the walk has just found, unless it is likely to be part of a finding that is taken."""
+        path = item.instances[0] if item.instances else item.path
+        cause = cause_key(self._bisection.walk.tree, path, item)
+        # A hang is told by the clock, so nothing else may run beside it.
+        if cause not in self._causes and item.fault.kind is not Kind.TIMEOUT:
+            self._causes.add(cause)
+            self._add(item)
+
+    def _add(self, item: IntroducedFault) -> None:
+        if id(item) not in self._numbers:
+            self._numbers[id(item)] = len(self._numbers) + 1
+            self._items.put(item)
+
+    def _work(self) -> None:
+        prover = Prover(self._bisection, self._environment, is_called_off=self._is_called_off.is_set)
+        try:
+            while (item := self._items.get()) is not None:
+                if self._is_called_off.is_set() or (self._wanted is not None and id(item) not in self._wanted):
+                    continue
+                script = self._out / f"{_provisional(self._numbers[id(item)])}.py"
+                try:
+                    self._repros[id(item)] = prover.prove(item, script) or _NO_SCRIPT
+                except KeyboardInterrupt:
+                    if unproved := prover.unproved():
+                        self._repros[id(item)] = unproved
+                    return
+        except Exception as error:  # noqa: BLE001 - it is the main thread's
+            self._error = error
+
+
+def _provisional(number: int) -> str:
+    return f".repro_{number}"
+
+
+def _rename(folder: Path, old: str, new: str) -> None:
+    for suffix in (".py", ".safetensors"):
+        (folder / f"{new}{suffix}").unlink(missing_ok=True)
+        if (folder / f"{old}{suffix}").exists():
+            (folder / f"{old}{suffix}").rename(folder / f"{new}{suffix}")
