@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from compilebisect.core.call import CallContext
-from compilebisect.core.outcome import Fault
+from compilebisect.core.outcome import Fault, Kind
 from compilebisect.core.repro_case import (
     Call,
     Definition,
@@ -78,7 +78,8 @@ def graph_case(
     file = TensorFile(tensor_file) if tensor_file else None
     writer = _GraphWriter(ValueBuilder(device=device, file=file), Attributes(module))
     try:
-        writer.results = _results(gm, example_inputs, context, device, file)
+        if fault.kind not in (Kind.CRASH, Kind.TIMEOUT):  # an operator at fault may do that in eager mode too
+            writer.results = _results(gm, example_inputs, context, device, file)
         graph = writer.graph(gm, example_inputs)
         definitions, user_files, notes = _operator_sources(writer, import_user_code)
     except (NotRebuildable, NotExtractable, NotNameable) as error:

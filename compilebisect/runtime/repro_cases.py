@@ -109,13 +109,16 @@ def _lies_behind_capture(fault: Fault) -> bool:
 def _graphs(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: GoldenCall, order: ReproOrder
 ) -> list[tuple[torch.fx.GraphModule, list[Any]]]:
-    """Capture the graphs of one call with a backend that does nothing with them."""
+    """Capture the graphs of one call with a backend that does nothing with them.
+
+    Where the fault ends the process only the first one is captured: an operator of it may be what does that.
+    """
     graphs: list[tuple[torch.fx.GraphModule, list[Any]]] = []
 
     def collect(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         if len(graphs) < _MAX_GRAPHS:
             graphs.append((gm, clone_value(inputs)))  # with the values from before the run
-        return gm.forward
+        return _stop if order.fault.kind in (Kind.CRASH, Kind.TIMEOUT) else gm.forward
 
     torch.compiler.reset()
     base = StateSnapshot(module)
@@ -136,6 +139,14 @@ def _graphs(
     base.restore()
     torch.compiler.reset()
     return graphs
+
+
+class _CapturedEnough(Exception):
+    """Ends a run whose graphs are not to be run."""
+
+
+def _stop(*args: Any) -> Any:
+    raise _CapturedEnough
 
 
 def _relative(order: ProbeOrder) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from compilebisect.core.reduce import number_edits, signature_edits, unread_names
 from compilebisect.core.reduce.expression_edits import expression_edits
+from compilebisect.core.reduce.import_edits import without_short_names
 from compilebisect.core.reduce.rename_edits import rename_edits
 from compilebisect.core.reduce.script_text import FUNCTIONS, Edit, ScriptText
 from compilebisect.core.reduce.search import smallest_subset
@@ -95,6 +96,7 @@ class _Reduction:
         yield from self._singles(_expression_texts)
         yield from self._sweep()
         yield from self._singles(_parameter_texts)
+        yield from self._offer(without_short_names(self._script))
         yield from self._numbers_at_once()
         if not self._keep_numbers:
             yield from self._singles(_number_texts)

@@ -107,6 +107,60 @@ def test_saved_tensors_give_way_to_seeded_ones_where_they_may():
     assert [item.value.fill for item in part.inputs] == [Fill.RANDN, Fill.SAVED]
 
 
+def test_an_operator_between_two_that_are_needed_goes_where_its_reader_can_do_without():
+    whole = graph(
+        operator("a", "torch.matmul", "x", "w"),
+        operator("half", "torch.half", "a", output=TensorValue(shape=(2, 4), dtype="float16")),
+        operator("moved", "torch.transpose", "half", output=TensorValue(shape=(4, 2), dtype="float16")),
+        operator("d", "torch.tanh", "moved"),
+    )
+
+    def shows(candidate: Graph) -> bool:
+        # the result of the product has to reach the last operator
+        reached = {"a"}
+        for item in candidate.operators:
+            if any(isinstance(arg, Ref) and arg.name in reached for arg in item.args):
+                reached.add(item.name)
+        return "torch.matmul" in targets(candidate) and "d" in reached
+
+    part, _ = reduced(whole, shows)
+    assert [item.target for item in part.operators] == ["torch.matmul", "torch.transpose", "torch.tanh"]
+    assert part.operators[1].args == (Ref("a"),)
+
+
+def test_bodies_lose_what_they_can_do_without():
+    inner = graph(operator("i", "torch.relu", "x"), operator("j", "torch.tanh", "i"), inputs=("x",))
+    whole = Graph(
+        inputs=(GraphInput(name="x", value=ROW),),
+        operators=(
+            Operator(name="body", kind="attribute", target="body"),
+            operator("y", "torch.checkpoint", "body", "x"),
+        ),
+        output=Ref("y"),
+        children=(("body", inner),),
+    )
+    part, _ = reduced(whole, lambda candidate: "torch.tanh" in targets(dict(candidate.children)["body"]))
+    assert targets(dict(part.children)["body"]) == {"torch.tanh"}
+
+
+def test_a_switch_stays_with_what_it_governs_when_outputs_go():
+    enter = Operator(name="on", kind="function", target="torch.amp.autocast_mode._enter_autocast")
+    leave = Operator(name="off", kind="function", target="torch.amp.autocast_mode._exit_autocast", args=(Ref("on"),))
+    whole = graph(
+        enter,
+        operator("a", "torch.matmul", "x", "w"),
+        operator("b", "torch.relu", "x"),
+        leave,
+        output=Items("tuple", (Ref("a"), Ref("b"))),
+    )
+
+    def shows(candidate: Graph) -> bool:
+        return [item.name for item in candidate.operators if item.name != "b"] == ["on", "a", "off"]
+
+    part, _ = reduced(whole, shows)
+    assert [item.name for item in part.operators] == ["on", "a", "off"]
+
+
 def test_constants_and_bodies_stay_with_those_that_read_them():
     body = graph(operator("inner", "torch.relu", "x"), inputs=("x",))
     whole = Graph(
