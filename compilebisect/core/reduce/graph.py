@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 
 import msgspec
 
@@ -85,6 +85,18 @@ def with_operators(graph: Graph, kept: Iterable[str]) -> Graph:
         constants=tuple(item for item in graph.constants if item[0] in constants),
         children=tuple(item for item in graph.children if item[0] in constants),
     )
+
+
+def without_operators(graph: Graph, doomed: Collection[str]) -> Graph:
+    """Return a graph without some operators: what they gave becomes an input, from where it can be described."""
+    gone = set(doomed)
+    if not gone:
+        return graph
+    outputs = {operator.name: operator.output for operator in graph.operators}
+    for operator in graph.operators:
+        if any(name in gone and outputs[name] is None for name in names_read(operator)):
+            gone.add(operator.name)
+    return with_operators(graph, [item.name for item in graph.operators if item.name not in gone])
 
 
 def _closure(graph: Graph, kept: set[str]) -> set[str]:

@@ -9,7 +9,14 @@ import msgspec
 from compilebisect.core.repro_case import Call, Graph, Items, Mapping, Operator, Ref, Value, ViewValue
 
 # What is only done for what comes after it, until it is undone.
-_SWITCHES = ("_enter_autocast", "_exit_autocast", "set_grad_enabled", "inference_mode")
+_SWITCHES = (
+    "_enter_autocast",
+    "_exit_autocast",
+    "set_grad_enabled",
+    "inference_mode",
+    "_increment_nesting",
+    "_decrement_nesting",
+)
 
 
 def names_read(operator: Operator) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilebisect.core.reduce.graph import smaller_graphs, with_operators
+from compilebisect.core.reduce.graph import smaller_graphs, with_operators, without_operators
 from compilebisect.core.repro_case import Fill, Graph, GraphInput, Items, Literal, Operator, Ref, TensorValue
 
 ROW = TensorValue(shape=(2, 4))
@@ -70,6 +70,19 @@ def test_what_cannot_be_an_input_stays_with_its_reader():
     )
     assert [item.name for item in with_operators(whole, ["left"]).operators] == ["pair", "left"]
     assert [item.name for item in with_operators(whole, ["sum"]).operators] == ["sum"]
+
+
+def test_an_operator_that_cannot_be_written_is_replaced_by_its_results():
+    whole = graph(
+        operator("pair", "torch.unwritable", "x", output=None),
+        operator("left", "operator.getitem", "pair"),
+        operator("sum", "torch.add", "left", "w"),
+    )
+    part = without_operators(whole, {"pair"})
+    assert [item.name for item in part.operators] == ["sum"]
+    assert [item.name for item in part.inputs] == ["w", "left"]
+    assert without_operators(whole, set()) is whole
+    assert without_operators(whole, {"pair", "sum"}).operators == ()
 
 
 @pytest.mark.parametrize("culprit", ["torch.matmul", "torch.relu", "torch.tanh", "torch.add"])
