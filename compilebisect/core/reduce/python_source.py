@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterable,
 from typing import TypeVar
 
 from compilebisect.core.reduce import number_edits, signature_edits, unread_names
+from compilebisect.core.reduce.class_edits import class_edits
 from compilebisect.core.reduce.expression_edits import expression_edits
 from compilebisect.core.reduce.import_edits import without_short_names
 from compilebisect.core.reduce.rename_edits import rename_edits
@@ -91,6 +92,7 @@ class _Reduction:
             depth += 1
         yield from self._singles(_unwrapped_texts)
         yield from self._sweep()
+        yield from self._singles(_class_texts)
         yield from self._singles(_renamed_texts)
         yield from self._singles(_signature_texts)
         yield from self._singles(_expression_texts)
@@ -251,6 +253,11 @@ def _unwrapped_texts(script: ScriptText) -> Iterator[tuple[Hashable, str]]:
             if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
                 for number, text in enumerate(unwrapped(script, statement)):
                     yield ("unwrap", _place(script, statement), script.segment(statement), number), text
+
+
+def _class_texts(script: ScriptText) -> Iterator[tuple[Hashable, str]]:
+    for edits in class_edits(script):
+        yield _line_key("class", script, edits), script.edited(edits)
 
 
 def _renamed_texts(script: ScriptText) -> Iterator[tuple[Hashable, str]]:
