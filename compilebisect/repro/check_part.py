@@ -8,6 +8,8 @@ import re
 from compilebisect.core.reduce.script_text import ScriptText
 from compilebisect.core.reduce.unread_names import names_bound, names_read
 
+_UNINITIALIZED = re.compile(r"\b(?:new_)?empty(?:_like|_strided|_permuted)?\((?:[^()]|\([^()]*\))*\)(?!\.\w+_\()")
+_WRITES = re.compile(r"\w_\(|\] [-+*/|&]?= |torch\.ops\.")
 # What belongs to the part of our own scripts that judges.
 _OURS = frozenset(
     {"verdict", "unforeseen", "main", "run", "child", "chain", "leaves", "outline", "difference", "DEADLINE_S"}
@@ -73,3 +75,15 @@ def kept_lines(text: str, code: str, *, keeps_seeds: bool) -> frozenset[str]:
 def with_joined_move(text: str) -> str:
     """Return a script that makes its model and moves it to the device in one line, where nothing stands between."""
     return re.sub(r"^( +)model = (.+\))\n\1model\.to\(device\)$", r"\1model = \2.to(device)", text, flags=re.MULTILINE)
+
+
+def may_read_garbage(text: str, before: str) -> bool:
+    """Return whether a script may compare memory that nothing wrote, which `before`, the one it comes from, did not.
+
+    Such memory differs from run to run, and a difference would be taken for one between eager and compiled.
+    """
+    uninitialized = len(_UNINITIALIZED.findall(text))
+    if not uninitialized:
+        return False
+    has_more = uninitialized > len(_UNINITIALIZED.findall(before))
+    return has_more or len(_WRITES.findall(text)) < len(_WRITES.findall(before))

@@ -15,7 +15,7 @@ from compilebisect.core.reduce.case_settings import simpler_settings
 from compilebisect.core.reduce.graph import smaller_graphs
 from compilebisect.core.reduce.python_source import simplifications
 from compilebisect.core.repro_case import Graph, ReproCase
-from compilebisect.repro.check_part import is_check, kept_lines, model_lines, with_joined_move
+from compilebisect.repro.check_part import is_check, kept_lines, may_read_garbage, model_lines, with_joined_move
 from compilebisect.repro.script import place_code, script_text, with_deadline, write_text
 from compilebisect.repro.verify import Proof, Verification, judge
 from compilebisect.repro.wording import expected_text
@@ -97,7 +97,7 @@ class Reduction:
         self._answers: dict[str, bool] = {}
         self._runs_before = runner.runs
         self._script_dir = script_dir or folder
-        self._text = self._text_of(case)
+        self._text = self._first_text = self._text_of(case)
         write_text(case, self._text, self._path)
         self._operators = case.operator_count
         self._is_small, self._polish_s = False, polish_s
@@ -139,6 +139,8 @@ class Reduction:
         return Reduced(text=text, operators=self._operators, runs=self._runner.runs - self._runs_before)
 
     def _shows(self, text: str) -> bool:
+        if self._case.fault.kind is Kind.DIVERGENCE and may_read_garbage(text, self._first_text):
+            return False
         if text not in self._answers:
             self._path.write_text(text, encoding="utf-8")
             end = self._runner.run(self._path, timeout_s=self._timeout_s, environment=self._environment)

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from compilebisect.repro.check_part import is_check, kept_lines, model_lines, with_joined_move
+from compilebisect.repro.check_part import is_check, kept_lines, may_read_garbage, model_lines, with_joined_move
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,18 @@ def test_a_model_is_moved_where_it_is_made_if_nothing_stands_between() -> None:
     assert "    model = Net().to(device)\n    return model" in joined
     apart = SCRIPT.replace("    model.to(device)", "    model.gate = 1\n    model.to(device)")
     assert with_joined_move(apart) == apart
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "is_garbage"),
+    [
+        ("x = torch.empty(4, device=device).uniform_(1.0, 4.0)", "x = torch.empty(4, device=device)", True),
+        ("x = torch.empty(4).uniform_(1.0, 4.0)", "x = torch.empty(2).uniform_(1.0, 4.0)", False),
+        ("y = torch.empty_like(x)\ny.fill_(1)", "y = torch.empty_like(x)", True),
+        ("y = x.new_empty(x.shape[0])\ny[0] = 1", "y = x.new_empty(x.shape[0])\ny[0] = 1", False),
+        ("y = torch.empty(2)\ntorch.ops.a.write(y)", "y = torch.empty(2)", True),
+        ("y = torch.empty(2)\ny.fill_(1)", "y = torch.randn(2)", False),
+    ],
+)
+def test_a_smaller_script_does_not_compare_memory_that_nothing_wrote(before: str, text: str, is_garbage: bool) -> None:
+    assert may_read_garbage(text, before) is is_garbage
