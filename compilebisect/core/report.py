@@ -60,7 +60,8 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True):
     """The script of a finding. `verified` is True only after it showed the same fault in a fresh process.
 
     It was run `runs` times in fresh processes, of which `shown` showed the fault; where the two differ, it is flaky.
-    `lines` counts all lines of code, `model_lines` those that are not the part that compiles and judges.
+    `lines` counts all lines of code, `model_lines` those of the model and its inputs: not the
+    part that compiles and judges, nor the imports for that part alone.
     """
 
     path: str

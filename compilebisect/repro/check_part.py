@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 
+from compilebisect.core.reduce.script_text import ScriptText
+from compilebisect.core.reduce.unread_names import names_bound, names_read
+
+_UNINITIALIZED = re.compile(r"\b(?:new_)?empty(?:_like|_strided|_permuted)?\((?:[^()]|\([^()]*\))*\)(?!\.\w+_\()")
+_WRITES = re.compile(r"\w_\(|\] [-+*/|&]?= |torch\.ops\.")
 # What belongs to the part of our own scripts that judges.
 _OURS = frozenset(
     {"verdict", "unforeseen", "main", "run", "child", "chain", "leaves", "outline", "difference", "DEADLINE_S"}
@@ -22,6 +28,26 @@ def is_check(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.If | ast.Try | ast.For | ast.While | ast.With):
         return True
     return _names_any(statement, _ENDS | _OURS | {"library", "path", "environ"})
+
+
+def model_lines(text: str) -> int:
+    """Count the lines of code of a script of ours that are the model, its inputs and what these need.
+
+    Those that compile and judge do not count, nor do imports for them alone.
+    """
+    script = ScriptText(text, _judges, frozenset())
+    read = set().union(*(names_read(statement) for statement in script.editable))
+    imports = [item for item in script.editable if isinstance(item, ast.Import | ast.ImportFrom)]
+    return script.size()[0] - sum(not read.intersection(names_bound(item)) for item in imports)
+
+
+def _judges(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.FunctionDef):
+        return statement.name in _OURS
+    if isinstance(statement, ast.If | ast.For | ast.Assign | ast.ImportFrom):
+        names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        return bool(names & {"sys", "__name__", "DEADLINE_S"})
+    return False
 
 
 def _names_any(statement: ast.stmt, wanted: frozenset[str]) -> bool:
@@ -44,3 +70,20 @@ def kept_lines(text: str, code: str, *, keeps_seeds: bool) -> frozenset[str]:
         if "__file__" in line or line == "model.to(device)" or (keeps_seeds and "manual_seed(" in line):
             lines.add(line)
     return frozenset(lines)
+
+
+def with_joined_move(text: str) -> str:
+    """Return a script that makes its model and moves it to the device in one line, where nothing stands between."""
+    return re.sub(r"^( +)model = (.+\))\n\1model\.to\(device\)$", r"\1model = \2.to(device)", text, flags=re.MULTILINE)
+
+
+def may_read_garbage(text: str, before: str) -> bool:
+    """Return whether a script may compare memory that nothing wrote, which `before`, the one it comes from, did not.
+
+    Such memory differs from run to run, and a difference would be taken for one between eager and compiled.
+    """
+    uninitialized = len(_UNINITIALIZED.findall(text))
+    if not uninitialized:
+        return False
+    has_more = uninitialized > len(_UNINITIALIZED.findall(before))
+    return has_more or len(_WRITES.findall(text)) < len(_WRITES.findall(before))

@@ -195,6 +195,8 @@ def operator_text(operator: Operator) -> str:
     name = operator.name
     if operator.kind == "attribute":
         return f"{name} = self.{operator.target}"
+    if operator.kind == "method" and operator.target == "__call__":
+        return f"{name} = {args[0]}({', '.join([*args[1:], *keywords])})"
     if operator.kind == "method":
         return f"{name} = {_operand(args[0])}.{operator.target}({', '.join([*args[1:], *keywords])})"
     if operator.target in _INPLACE and len(args) == 2:

@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 
 from compilebisect.core.outcome import Fault
-from compilebisect.core.reduce.script_text import size
 from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
-from compilebisect.repro.check_part import is_check
+from compilebisect.repro.check_part import model_lines
 from compilebisect.repro.script import line_count
 from compilebisect.repro.verify import Proof, Verification, judge, run_fresh
 
@@ -78,7 +77,7 @@ def report_entry(
         shown=confirmation.shown,
         ops=operators,
         lines=line_count(text),
-        model_lines=size(text, is_check)[0],
+        model_lines=model_lines(text),
         imports_user_code=case.imports_user_code,
         note="; ".join(said),
     )

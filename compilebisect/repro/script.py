@@ -98,14 +98,13 @@ def script_text(case: ReproCase, *, script_dir: Path) -> str:
     functions = [text for call, text in _FUNCTIONS if re.search(rf"(?<![\w.]){re.escape(call)}", body)]
     code = place_code(case)
     settings = _settings(case)
+    standard = [f"import {name}" for name in sorted((*_STANDARD, *_STANDARD_BY_KIND.get(case.fault.kind, ())))]
     imports = _imports(case, body + "\n" + "\n".join(functions), settings)
     values: dict[str, Any] = {
         "head": head_lines(case),
         "future": "from __future__ import annotations" in imports,
-        "imports": [line for line in imports if "__future__" not in line],
-        "standard_imports": [
-            f"import {name}" for name in sorted((*_STANDARD, *_STANDARD_BY_KIND.get(case.fault.kind, ())))
-        ],
+        "imports": [line for line in imports if "__future__" not in line and line not in standard],
+        "standard_imports": standard,
         "expected": expected_text(case),
         "functions": functions,
         "definitions": definitions,

@@ -21,14 +21,18 @@ class Names:
         #: A tensor among the inputs, whose device stands for the one that the script was asked for.
         self.tensor = ""
 
-    def new(self, node: torch.fx.Node, wish: str) -> str:
-        """Choose the name of a node."""
-        name = wish if wish.isidentifier() and not keyword.iskeyword(wish) else node.name
-        base, count = name, 1
+    def fresh(self, wish: str) -> str:
+        """Choose a name for what is no node of the graph."""
+        name, count = wish, 1
         while name in self._used:
             count += 1
-            name = f"{base}_{count}"
+            name = f"{wish}_{count}"
         self._used.add(name)
+        return name
+
+    def new(self, node: torch.fx.Node, wish: str) -> str:
+        """Choose the name of a node."""
+        name = self.fresh(wish if wish.isidentifier() and not keyword.iskeyword(wish) else node.name)
         self._by_node[node.name] = name
         is_tensor = isinstance(node.meta.get("example_value"), torch.Tensor)
         if node.op == "placeholder" and is_tensor and not self.tensor:

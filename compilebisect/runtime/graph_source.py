@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from compilebisect.core.call import CallContext
-from compilebisect.core.outcome import Fault
+from compilebisect.core.outcome import Fault, Kind
+from compilebisect.core.reduce.graph import without_operators
 from compilebisect.core.repro_case import (
     Call,
     Definition,
@@ -33,15 +35,23 @@ from compilebisect.runtime.rerun import run_once
 from compilebisect.runtime.source_extract import SourceExtractor
 from compilebisect.runtime.source_file import NotExtractable
 from compilebisect.runtime.tensor_source import TensorFile, tensor_value
+from compilebisect.runtime.torch_internals import is_within_function_transform, leave_function_transforms
 from compilebisect.runtime.torch_names import NotNameable, name_of
-from compilebisect.runtime.user_files import user_file
+from compilebisect.runtime.user_files import is_user_module, user_file
 from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
 
 _OWN_NAMESPACES = frozenset({"aten", "prims", "prim", "higher_order", "inductor", "_c10d_functional"})
 # Spellings of what Dynamo records that users write and Dynamo traces.
 _PUBLIC = {"torch._C._set_grad_enabled": "torch.set_grad_enabled"}
+_OWN_GRADIENT = "torch.ops.higher_order.autograd_function_apply"
 _CHECKPOINT = "torch.ops.higher_order.tag_activation_checkpoint"
-# Operators whose arguments live in tables of the process that captured them.
+# Operators that Dynamo makes of functions of torch and does not take itself: their results become inputs.
+_NOT_TRACEABLE = (
+    "torch.ops.higher_order.flex_attention",
+    "torch.ops.higher_order.scan",
+    "torch.ops.higher_order.associative_scan",
+)
+# Operators whose arguments live in tables of the process that captured them; they change tensors in place.
 _UNWRITABLE = ("triton_kernel_wrapper", "call_torchbind", "executorch_call")
 
 
@@ -78,8 +88,11 @@ def graph_case(
     file = TensorFile(tensor_file) if tensor_file else None
     writer = _GraphWriter(ValueBuilder(device=device, file=file), Attributes(module))
     try:
-        writer.results = _results(gm, example_inputs, context, device, file)
-        graph = writer.graph(gm, example_inputs)
+        if fault.kind not in (Kind.CRASH, Kind.TIMEOUT):  # an operator at fault may do that in eager mode too
+            writer.results = _results(gm, example_inputs, context, device, file)
+        graph = without_operators(writer.graph(gm, example_inputs), writer.not_traceable)
+        if not graph.operators:
+            raise CannotMakeCase("the graph holds nothing that Dynamo traces when it is written down")
         definitions, user_files, notes = _operator_sources(writer, import_user_code)
     except (NotRebuildable, NotExtractable, NotNameable) as error:
         raise CannotMakeCase(str(error)) from error
@@ -108,6 +121,7 @@ class _GraphWriter:
         self.values = values
         self.attributes = attributes
         self.operators: set[tuple[str, str]] = set()
+        self.not_traceable: set[str] = set()
         self.has_symbols = False
         self.results: dict[str, TensorValue] = {}
 
@@ -154,7 +168,7 @@ class _GraphWriter:
                     raise NotRebuildable(f"the graph reads an attribute of class {type(target).__name__}")
                 operators.append(Operator(name=names.new(node, node.name), kind="attribute", target=name))
             elif node.op in ("call_function", "call_method") and not names.has(node):
-                operators.append(self._operator(names, node))
+                operators += self._operators(names, node)
             elif node.op == "call_module":
                 raise NotRebuildable(f"the graph calls a module: {node.target}")
         if isinstance(output, Items) and len(output.items) == 1 and example_inputs is not None:
@@ -181,7 +195,7 @@ class _GraphWriter:
         except TypeError as error:
             raise NotRebuildable(str(error)) from error
 
-    def _operator(self, names: Names, node: torch.fx.Node) -> Operator:
+    def _operators(self, names: Names, node: torch.fx.Node) -> list[Operator]:
         args = tuple(self._argument(names, item) for item in node.args)
         kwargs = tuple((name, self._argument(names, item)) for name, item in node.kwargs.items())
         if node.op == "call_method":
@@ -193,15 +207,26 @@ class _GraphWriter:
             self.values.imports.add("import torch.utils.checkpoint")
             target = "torch.utils.checkpoint.checkpoint"
             kwargs = tuple(item for item in kwargs if item[0] in ("use_reentrant", "preserve_rng_state"))
-        return Operator(
+        module = module_path_of(node)
+        before: list[Operator] = []
+        if target == _OWN_GRADIENT:
+            # The operator itself runs nothing but graphs. Its forward part gives outputs and what backward needs; a
+            # fault of the user's own gradient is left to the module's source.
+            both = Operator(name=names.fresh("outputs_and_saved"), kind="method", target="__call__", module=module)
+            before = [msgspec.structs.replace(both, args=(args[0], *args[2:]))]
+            kind, target, args, kwargs = "function", "operator.getitem", (Ref(both.name), Literal("0")), ()
+        own = Operator(
             name=names.new(node, node.name),
             kind=kind,
             target=target,
             args=args,
             kwargs=kwargs,
-            module=module_path_of(node),
+            module=module,
             output=self._result(names, node),
         )
+        if target in _NOT_TRACEABLE:
+            self.not_traceable.add(own.name)
+        return [*before, own]
 
     def _result(self, names: Names, node: torch.fx.Node) -> TensorValue | None:
         seen = self.results.get(node.name)
@@ -297,12 +322,12 @@ def _results(
     try:
         run_once(recorder.run, tuple(inputs), {}, switches)
     except Exception:  # noqa: BLE001 - what was described up to here is of use; the rest keeps its fake description
-        return found
+        leave_function_transforms()
     return found
 
 
 def _described(example: Any, device: str, key: str, file: TensorFile | None) -> TensorValue | None:
-    if not isinstance(example, torch.Tensor):
+    if not isinstance(example, torch.Tensor) or is_within_function_transform(example):
         return None
     try:
         return tensor_value(example, key, device=device, file=file)
@@ -324,7 +349,7 @@ def _operator_sources(
     definitions: list[Definition] = []
     extractor = SourceExtractor()
     for namespace, name in sorted(writer.operators):
-        if namespace in sys.modules:
+        if namespace in sys.modules and not is_user_module(namespace):
             definitions.append(Definition(names=(), text=f"import {namespace}"))
         elif not import_user_code:
             extractor.require_operator(namespace, name)

@@ -14,6 +14,7 @@ from compilebisect.core.messages import ProbeOrder, ReproOrder
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.repro_case import ReproCase
+from compilebisect.runtime.function_source import function_case
 from compilebisect.runtime.golden import apply_golden_state, load_golden
 from compilebisect.runtime.graph_source import graph_case
 from compilebisect.runtime.module_source import CannotMakeCase, module_case
@@ -74,10 +75,14 @@ def _cases(
         for number, (gm, inputs) in enumerate(_graphs(module, args, kwargs, call, order)):
             makers.append((f"graph{number}", graph_case, (gm, inputs, order.fault)))
     makers.append(("module", module_case, (module, args, kwargs, order.fault)))
+    if order.level != "import" and order.fault.stage is Stage.DYNAMO:
+        makers.append(("function", function_case, (_eager_run(module, args, kwargs, call, order), order.fault)))
     for name, make, material in makers:
         options = dict(common)
         if make is graph_case:
             options["module"] = module
+        elif make is function_case:
+            options["module_class"] = type(module).__name__
         if order.level != "standalone":
             options["tensor_file"] = Path(order.tensors) / f"{order.name}-{name}-{order.level}.safetensors"
         if order.level == "import":
@@ -109,13 +114,16 @@ def _lies_behind_capture(fault: Fault) -> bool:
 def _graphs(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: GoldenCall, order: ReproOrder
 ) -> list[tuple[torch.fx.GraphModule, list[Any]]]:
-    """Capture the graphs of one call with a backend that does nothing with them."""
+    """Capture the graphs of one call with a backend that does nothing with them.
+
+    Where the fault ends the process only the first one is captured: an operator of it may be what does that.
+    """
     graphs: list[tuple[torch.fx.GraphModule, list[Any]]] = []
 
     def collect(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         if len(graphs) < _MAX_GRAPHS:
             graphs.append((gm, clone_value(inputs)))  # with the values from before the run
-        return gm.forward
+        return _stop if order.fault.kind in (Kind.CRASH, Kind.TIMEOUT) else gm.forward
 
     torch.compiler.reset()
     base = StateSnapshot(module)
@@ -136,6 +144,27 @@ def _graphs(
     base.restore()
     torch.compiler.reset()
     return graphs
+
+
+def _eager_run(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: GoldenCall, order: ReproOrder
+) -> Callable[[], Any]:
+    def run() -> None:
+        base = StateSnapshot(module)
+        try:
+            run_once(module, args, kwargs, call.context, seed=order.probe.seed, snapshot=base)
+        finally:
+            base.restore()
+
+    return run
+
+
+class _CapturedEnough(Exception):
+    """Ends a run whose graphs are not to be run."""
+
+
+def _stop(*args: Any) -> Any:
+    raise _CapturedEnough
 
 
 def _relative(order: ProbeOrder) -> tuple[str, ...]:

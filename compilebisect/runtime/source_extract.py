@@ -23,14 +23,15 @@ _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
 
 
 class SourceExtractor:
-    """Collects definitions from the user's files.
+    """Collects definitions from the user's files, and from those of `own_modules`, which may be a library's.
 
     Attributes:
         imports: import statements of what is not the user's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own_modules: frozenset[str] = frozenset()) -> None:
         self.imports: set[str] = set()
+        self._own_modules = own_modules
         self._sources: dict[str, SourceFile] = {}
         self._owners: dict[str, tuple[str, str]] = {}
         self._included: list[Piece] = []
@@ -93,7 +94,7 @@ class SourceExtractor:
     def modules_defining(self, operators: set[tuple[str, str]]) -> list[str]:
         """Return the user's imported modules whose source defines one of these custom operators."""
         found = []
-        for module in [name for name in list(sys.modules) if is_user_module(name)]:
+        for module in [name for name in list(sys.modules) if self._is_own(name)]:
             try:
                 text = "\n".join(self._source(module).lines)
             except NotExtractable:
@@ -101,6 +102,9 @@ class SourceExtractor:
             if any(_mentions(text, namespace, name) for namespace, name in operators):
                 found.append(module)
         return found
+
+    def _is_own(self, module: str) -> bool:
+        return module in self._own_modules or is_user_module(module)
 
     # -- resolving names ------------------------------------------------------------------------------------------
 
@@ -112,7 +116,7 @@ class SourceExtractor:
     def _resolve(self, module: str, name: str, user: str = "") -> None:
         if user and user != module and module not in self._edges.setdefault(user, []):
             self._edges[user].append(module)
-        if not is_user_module(module):
+        if not self._is_own(module):
             self._own(name, ("import", f"from {module} import {name}"))
             self.imports.add(f"from {module} import {name}")
             return
@@ -143,7 +147,7 @@ class SourceExtractor:
         value = getattr(sys.modules.get(source.module), name, None)
         if value is None:
             raise NotExtractable(f"{source.module} has no definition of {name}")
-        if isinstance(value, types.ModuleType) and not is_user_module(value.__name__):
+        if isinstance(value, types.ModuleType) and not self._is_own(value.__name__):
             self.imports.add(f"import {value.__name__} as {name}")
             return
         home, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
@@ -157,7 +161,7 @@ class SourceExtractor:
             if bound != name:
                 continue
             if isinstance(node, ast.Import):
-                if not is_user_module(alias.name):
+                if not self._is_own(alias.name):
                     self.imports.add(f"import {alias.name}" + (f" as {alias.asname}" if alias.asname else ""))
                 elif "." in alias.name and not alias.asname:
                     raise NotExtractable(f"{source.file} uses the user's package {alias.name} by its dotted name")
@@ -167,9 +171,9 @@ class SourceExtractor:
             module = source.absolute(node)
             if module == "__future__":
                 continue
-            if is_user_module(f"{module}.{alias.name}"):
+            if self._is_own(f"{module}.{alias.name}"):
                 self._namespace(source, bound, f"{module}.{alias.name}")
-            elif not is_user_module(module):
+            elif not self._is_own(module):
                 suffix = f" as {alias.asname}" if alias.asname and alias.asname != alias.name else ""
                 self.imports.add(f"from {module} import {alias.name}{suffix}")
             else:
@@ -266,7 +270,7 @@ class SourceExtractor:
     def _include_registrations(self) -> None:
         # Statements that nothing names, yet that act on what is included: operator definitions and registrations.
         names = {name for piece in self._included for name in piece.names if not isinstance(piece.node, ast.ClassDef)}
-        for module in [m for m in list(sys.modules) if is_user_module(m)] if self._operators else list(self._sources):
+        for module in [m for m in list(sys.modules) if self._is_own(m)] if self._operators else list(self._sources):
             try:
                 source = self._source(module)
             except NotExtractable:

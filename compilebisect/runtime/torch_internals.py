@@ -342,3 +342,20 @@ def size_hint(size: int | torch.SymInt) -> int:
         return size
     hint = size.node.hint
     return int(hint) if hint is not None else 2
+
+
+def is_within_function_transform(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is what `torch.func.vmap`, `grad` or the like made of another for a while.
+
+    Source: torch/_functorch (torch 2.11 to 2.15).
+    """
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def leave_function_transforms() -> None:
+    """Leave the transforms that a graph entered and, since it failed, did not leave: what comes next would be in them.
+
+    Source: torch/_functorch/pyfunctorch.py (torch 2.11 to 2.15).
+    """
+    while torch._C._functorch.peek_interpreter_stack() is not None:
+        torch._C._functorch.pop_dynamic_layer_stack()

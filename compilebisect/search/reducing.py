@@ -11,11 +11,11 @@ from typing import TypeVar
 import msgspec
 
 from compilebisect.core.outcome import Kind
+from compilebisect.core.reduce.case_settings import simpler_settings
 from compilebisect.core.reduce.graph import smaller_graphs
 from compilebisect.core.reduce.python_source import simplifications
-from compilebisect.core.reduce.script_text import size
 from compilebisect.core.repro_case import Graph, ReproCase
-from compilebisect.repro.check_part import is_check, kept_lines
+from compilebisect.repro.check_part import is_check, kept_lines, may_read_garbage, model_lines, with_joined_move
 from compilebisect.repro.script import place_code, script_text, with_deadline, write_text
 from compilebisect.repro.verify import Proof, Verification, judge
 from compilebisect.repro.wording import expected_text
@@ -97,7 +97,7 @@ class Reduction:
         self._answers: dict[str, bool] = {}
         self._runs_before = runner.runs
         self._script_dir = script_dir or folder
-        self._text = self._text_of(case)
+        self._text = self._first_text = self._text_of(case)
         write_text(case, self._text, self._path)
         self._operators = case.operator_count
         self._is_small, self._polish_s = False, polish_s
@@ -105,6 +105,9 @@ class Reduction:
     def run(self) -> bool:
         """Shrink; returns False where the budget ended it. An interrupt leaves the best so far."""
         self._hurry()
+        settings = simpler_settings(self._case)
+        if not drive(settings, lambda case: self._shows(self._text_of(case)), self._take_case, self._is_over):
+            return False
         if self._case.graph is not None:
             steps = smaller_graphs(self._case.graph)
             if not drive(steps, lambda graph: self._shows(self._text_of_graph(graph)), self._take_graph, self._is_over):
@@ -112,11 +115,15 @@ class Reduction:
         is_hang = self._case.fault.kind is Kind.TIMEOUT
         lines = kept_lines(self._text, self._code, keeps_seeds=self._case.fault.kind is Kind.DIVERGENCE)
         texts = simplifications(self._text, is_check, lines, keep_numbers=is_hang)
-        return drive(texts, self._shows, self._take_text, self._is_over)
+        is_done = drive(texts, self._shows, self._take_text, self._is_over)
+        joined = with_joined_move(self._text)
+        if joined != self._text and self._shows(joined):
+            self._take_text(joined)
+        return is_done
 
     def _hurry(self) -> None:
         """Leave only a little time once the script is small: what is left to gain is not worth the user's wait."""
-        if not self._is_small and self._operators <= _SMALL_OPERATORS and size(self._text, is_check)[0] <= _SMALL_LINES:
+        if not self._is_small and self._operators <= _SMALL_OPERATORS and model_lines(self._text) <= _SMALL_LINES:
             self._is_small = True
             self._end = min(self._end, time.monotonic() + self._polish_s)
 
@@ -132,6 +139,8 @@ class Reduction:
         return Reduced(text=text, operators=self._operators, runs=self._runner.runs - self._runs_before)
 
     def _shows(self, text: str) -> bool:
+        if self._case.fault.kind is Kind.DIVERGENCE and may_read_garbage(text, self._first_text):
+            return False
         if text not in self._answers:
             self._path.write_text(text, encoding="utf-8")
             end = self._runner.run(self._path, timeout_s=self._timeout_s, environment=self._environment)
@@ -148,6 +157,10 @@ class Reduction:
 
     def _text_of_graph(self, graph: Graph) -> str:
         return self._text_of(msgspec.structs.replace(self._case, graph=graph))
+
+    def _take_case(self, case: ReproCase) -> None:
+        self._case = case
+        self._take_text(self._text_of(case))
 
     def _take_graph(self, graph: Graph) -> None:
         case = msgspec.structs.replace(self._case, graph=graph)

@@ -19,7 +19,7 @@ PLANTED = "torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY"
 
 
 def captured(
-    module: torch.nn.Module, *args: Any, dynamic: bool | None = None
+    module: torch.nn.Module, *args: Any, dynamic: bool | None = None, grad: bool = False
 ) -> tuple[torch.fx.GraphModule, list[Any]]:
     """The first graph that Dynamo hands over, and its inputs."""
     found: list[tuple[torch.fx.GraphModule, list[Any]]] = []
@@ -29,7 +29,7 @@ def captured(
         return gm.forward
 
     torch.compiler.reset()
-    with torch.no_grad():
+    with torch.set_grad_enabled(grad):
         torch.compile(module, backend=keep, dynamic=dynamic)(*args)
     return found[0]
 

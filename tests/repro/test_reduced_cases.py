@@ -84,6 +84,18 @@ def test_the_smallest_script_of_each_kind(
     assert shown(case, runner, tmp_path / "small.py", reduced.text).proof is Proof.SHOWN
 
 
+def test_the_script_of_a_hang(
+    faulty: ModuleType, runner: ScriptRunner, tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
+    # Every smaller script that shows a hang costs its deadline, so this one is left as it was written.
+    fault = Fault(kind=Kind.TIMEOUT, type="timeout", message="no end within 5 s", stage=Stage.DYNAMO)
+    module = faulty.HangingFakeKernel().eval()
+    case = module_case(module, (torch.randn(2, 2),), {}, fault, backend="eager", deadline_s=5)
+    seen = shown(case, runner, tmp_path / "hang.py")
+    assert seen.proof is Proof.SHOWN, seen.tail
+    golden("hang.py.txt", (tmp_path / "hang.py").read_text(encoding="utf-8"))
+
+
 def test_a_hang_shrinks_and_has_its_deadline_again(faulty: ModuleType, runner: ScriptRunner, tmp_path: Path) -> None:
     fault = Fault(kind=Kind.TIMEOUT, type="timeout", message="no end within 300 s", stage=Stage.DYNAMO)
     case = module_case(faulty.HangingFakeKernel().eval(), (torch.randn(2, 2),), {}, fault, deadline_s=8)

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 
 import msgspec
 
-from compilebisect.core.reduce.search import smallest_subset
-from compilebisect.core.repro_case import (
-    Call,
-    Fill,
-    Graph,
-    GraphInput,
-    Items,
-    Mapping,
-    Operator,
-    Ref,
-    TensorValue,
-    Value,
-    ViewValue,
+from compilebisect.core.reduce.graph_inputs import fewer_inputs, plainer_dtypes, plainer_inputs, smaller_sizes
+from compilebisect.core.reduce.graph_parts import (
+    is_in_place,
+    names_in,
+    names_read,
+    with_name_replaced,
+    without_dead,
 )
+from compilebisect.core.reduce.search import smallest_subset
+from compilebisect.core.repro_case import Graph, GraphInput, Items, Operator, Ref, TensorValue, Value
 
 
 def smaller_graphs(graph: Graph) -> Generator[Graph, bool, Graph]:
     """Propose smaller and smaller graphs; send back whether the fault still shows with each.
 
     Operators first: what is left out and still read becomes an input, whose description was recorded for
-    `Operator.output`. What is computed and read by nobody becomes an output. Then saved tensors give way to seeded
-    numbers. The bodies of higher-order operators are kept as they are.
+    `Operator.output`. What is computed and read by nobody becomes an output. Then outputs that do not matter go, and
+    operators whose readers can do without, and last the inputs become plain and small.
 
     Returns:
         The smallest graph that showed the fault.
@@ -49,8 +45,16 @@ def smaller_graphs(graph: Graph) -> Generator[Graph, bool, Graph]:
             kept = search.send(shows)
     except StopIteration:
         pass
-    best = yield from _fewer_outputs(best)
-    return (yield from _without_saved_values(best))
+    for simplify in (
+        _fewer_outputs,
+        _without_needless_operators,
+        fewer_inputs,
+        plainer_inputs,
+        plainer_dtypes,
+        smaller_sizes,
+    ):
+        best = yield from simplify(best)
+    return best
 
 
 def with_operators(graph: Graph, kept: Iterable[str]) -> Graph:
@@ -62,7 +66,7 @@ def with_operators(graph: Graph, kept: Iterable[str]) -> Graph:
     wanted = _closure(graph, set(kept))
     inputs = {item.name: item for item in graph.inputs}
     operators = [operator for operator in graph.operators if operator.name in wanted]
-    read = [name for operator in operators for name in _names(operator)]
+    read = [name for operator in operators for name in names_read(operator)]
     outputs = {operator.name: operator.output for operator in graph.operators}
     taken: list[GraphInput] = []
     for name in dict.fromkeys(read):
@@ -83,13 +87,25 @@ def with_operators(graph: Graph, kept: Iterable[str]) -> Graph:
     )
 
 
+def without_operators(graph: Graph, doomed: Collection[str]) -> Graph:
+    """Return a graph without some operators: what they gave becomes an input, from where it can be described."""
+    gone = set(doomed)
+    if not gone:
+        return graph
+    outputs = {operator.name: operator.output for operator in graph.operators}
+    for operator in graph.operators:
+        if any(name in gone and outputs[name] is None for name in names_read(operator)):
+            gone.add(operator.name)
+    return with_operators(graph, [item.name for item in graph.operators if item.name not in gone])
+
+
 def _closure(graph: Graph, kept: set[str]) -> set[str]:
     """Add what the kept operators read and what cannot become an input."""
     wanted: set[str] = set()
     for operator in reversed(graph.operators):
         if operator.name in kept or operator.name in wanted:
             wanted.add(operator.name)
-            needed = set(_names(operator))
+            needed = set(names_read(operator))
             wanted |= {other.name for other in graph.operators if other.name in needed and other.output is None}
     return wanted
 
@@ -97,10 +113,10 @@ def _closure(graph: Graph, kept: set[str]) -> set[str]:
 def _output(graph: Graph, operators: Sequence[Operator], read: set[str]) -> Value:
     """Return what the part gives back: what the graph gave back of it, and results that nothing reads."""
     present = {operator.name for operator in operators if operator.kind != "attribute"}
-    original = {name for name in _names_in(graph.output) if name in present}
+    original = {name for name in names_in(graph.output) if name in present}
     unread = {operator.name for operator in operators if operator.output is not None and operator.name not in read}
     given = [operator.name for operator in operators if operator.name in original | (unread & present)]
-    if original == set(given) and set(_names_in(graph.output)) == original:
+    if original == set(given) and set(names_in(graph.output)) == original:
         return graph.output
     return Ref(given[0]) if len(given) == 1 else Items("tuple", tuple(Ref(name) for name in given))
 
@@ -114,7 +130,7 @@ def _fewer_outputs(graph: Graph) -> Generator[Graph, bool, Graph]:
         kept = next(search)
         while True:
             output = kept[0] if len(kept) == 1 else Items("tuple", kept)
-            candidate = _without_dead(msgspec.structs.replace(graph, output=output))
+            candidate = without_dead(msgspec.structs.replace(graph, output=output))
             shows = yield candidate
             best = candidate if shows else best
             kept = search.send(shows)
@@ -122,58 +138,41 @@ def _fewer_outputs(graph: Graph) -> Generator[Graph, bool, Graph]:
         return best
 
 
-def _without_dead(graph: Graph) -> Graph:
-    """Drop what no output needs. What is only done in place stays with the tensor that it changes."""
-    live = set(_names_in(graph.output))
+def _without_needless_operators(graph: Graph) -> Generator[Graph, bool, Graph]:
+    """Let what reads an operator read one of its arguments instead, first those of the same shape and dtype.
+
+    That takes casts, layouts and the like out from between two operators that are both needed; also in bodies.
+    """
+    for number, (name, child) in enumerate(graph.children):
+        inner = _without_needless_operators(child)
+        try:
+            candidate = next(inner)
+            while True:
+                children = list(graph.children)
+                children[number] = (name, candidate)
+                shows = yield (whole := msgspec.structs.replace(graph, children=tuple(children)))
+                graph = whole if shows else graph
+                candidate = inner.send(shows)
+        except StopIteration:
+            pass
     for operator in reversed(graph.operators):
-        names = set(_names(operator))
-        if operator.name in live or (_is_in_place(operator) and names & live):
-            live |= {operator.name, *names}
-    return msgspec.structs.replace(
-        graph,
-        inputs=tuple(item for item in graph.inputs if item.name in live),
-        operators=tuple(operator for operator in graph.operators if operator.name in live),
-    )
-
-
-def _is_in_place(operator: Operator) -> bool:
-    last = operator.target.rsplit(".", 1)[-1]
-    return last == "setitem" or (last.endswith("_") and not last.endswith("__"))
-
-
-def _without_saved_values(graph: Graph) -> Generator[Graph, bool, Graph]:
-    for number, item in enumerate(graph.inputs):
-        if not isinstance(item.value, TensorValue) or item.value.fill is not Fill.SAVED:
+        if operator.output is None or is_in_place(operator):
             continue
-        fill = Fill.RANDN if "float" in item.value.dtype or "complex" in item.value.dtype else Fill.RANDINT
-        fill = Fill.BOOL if item.value.dtype == "bool" else fill
-        value = msgspec.structs.replace(item.value, fill=fill, low=0, high=2 if fill is Fill.RANDINT else 1, key="")
-        inputs = list(graph.inputs)
-        inputs[number] = msgspec.structs.replace(item, value=value)
-        candidate = msgspec.structs.replace(graph, inputs=tuple(inputs))
-        if (yield candidate):
-            graph = candidate
+        known = _described(graph)
+        for argument in dict.fromkeys(names_read(operator)):
+            if argument not in known or known[argument].shape != operator.output.shape:
+                continue
+            candidate = without_dead(with_name_replaced(graph, operator.name, Ref(argument)))
+            if candidate.operators and len(candidate.operators) < len(graph.operators) and (yield candidate):
+                graph = candidate
+                break
     return graph
+
+
+def _described(graph: Graph) -> dict[str, TensorValue]:
+    inputs = {item.name: item.value for item in graph.inputs if isinstance(item.value, TensorValue)}
+    return inputs | {operator.name: operator.output for operator in graph.operators if operator.output is not None}
 
 
 def _size(graph: Graph) -> tuple[int, int]:
     return len(graph.operators), len(graph.inputs)
-
-
-def _names(operator: Operator) -> list[str]:
-    return [*_names_in(operator.args), *_names_in(operator.kwargs)]
-
-
-def _names_in(value: object) -> list[str]:
-    """Return the names of operators and inputs that a value reads; `x.device` reads `x`."""
-    if isinstance(value, Ref):
-        return [value.name.split(".")[0]]
-    if isinstance(value, ViewValue):
-        return [value.base.split(".")[0]]
-    if isinstance(value, Items | Mapping):
-        return _names_in(value.items)
-    if isinstance(value, Call):
-        return [*_names_in(value.args), *_names_in(value.kwargs)]
-    if isinstance(value, tuple):
-        return [name for item in value for name in _names_in(item)]
-    return []

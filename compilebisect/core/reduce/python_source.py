@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterable,
 from typing import TypeVar
 
 from compilebisect.core.reduce import number_edits, signature_edits, unread_names
+from compilebisect.core.reduce.class_edits import class_edits
 from compilebisect.core.reduce.expression_edits import expression_edits
+from compilebisect.core.reduce.import_edits import without_short_names
 from compilebisect.core.reduce.rename_edits import rename_edits
 from compilebisect.core.reduce.script_text import FUNCTIONS, Edit, ScriptText
 from compilebisect.core.reduce.search import smallest_subset
@@ -90,11 +92,13 @@ class _Reduction:
             depth += 1
         yield from self._singles(_unwrapped_texts)
         yield from self._sweep()
+        yield from self._singles(_class_texts)
         yield from self._singles(_renamed_texts)
         yield from self._singles(_signature_texts)
         yield from self._singles(_expression_texts)
         yield from self._sweep()
         yield from self._singles(_parameter_texts)
+        yield from self._offer(without_short_names(self._script))
         yield from self._numbers_at_once()
         if not self._keep_numbers:
             yield from self._singles(_number_texts)
@@ -249,6 +253,11 @@ def _unwrapped_texts(script: ScriptText) -> Iterator[tuple[Hashable, str]]:
             if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
                 for number, text in enumerate(unwrapped(script, statement)):
                     yield ("unwrap", _place(script, statement), script.segment(statement), number), text
+
+
+def _class_texts(script: ScriptText) -> Iterator[tuple[Hashable, str]]:
+    for edits in class_edits(script):
+        yield _line_key("class", script, edits), script.edited(edits)
 
 
 def _renamed_texts(script: ScriptText) -> Iterator[tuple[Hashable, str]]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilebisect.core.reduce.graph import smaller_graphs, with_operators
+from compilebisect.core.reduce.graph import smaller_graphs, with_operators, without_operators
 from compilebisect.core.repro_case import Fill, Graph, GraphInput, Items, Literal, Operator, Ref, TensorValue
 
 ROW = TensorValue(shape=(2, 4))
@@ -72,6 +72,19 @@ def test_what_cannot_be_an_input_stays_with_its_reader():
     assert [item.name for item in with_operators(whole, ["sum"]).operators] == ["sum"]
 
 
+def test_an_operator_that_cannot_be_written_is_replaced_by_its_results():
+    whole = graph(
+        operator("pair", "torch.unwritable", "x", output=None),
+        operator("left", "operator.getitem", "pair"),
+        operator("sum", "torch.add", "left", "w"),
+    )
+    part = without_operators(whole, {"pair"})
+    assert [item.name for item in part.operators] == ["sum"]
+    assert [item.name for item in part.inputs] == ["w", "left"]
+    assert without_operators(whole, set()) is whole
+    assert without_operators(whole, {"pair", "sum"}).operators == ()
+
+
 @pytest.mark.parametrize("culprit", ["torch.matmul", "torch.relu", "torch.tanh", "torch.add"])
 def test_one_culprit_is_left_alone(culprit: str):
     part, _ = reduced(CHAIN, lambda candidate: culprit in targets(candidate))
@@ -105,6 +118,60 @@ def test_saved_tensors_give_way_to_seeded_ones_where_they_may():
 
     part, _ = reduced(whole, shows)
     assert [item.value.fill for item in part.inputs] == [Fill.RANDN, Fill.SAVED]
+
+
+def test_an_operator_between_two_that_are_needed_goes_where_its_reader_can_do_without():
+    whole = graph(
+        operator("a", "torch.matmul", "x", "w"),
+        operator("half", "torch.half", "a", output=TensorValue(shape=(2, 4), dtype="float16")),
+        operator("moved", "torch.transpose", "half", output=TensorValue(shape=(4, 2), dtype="float16")),
+        operator("d", "torch.tanh", "moved"),
+    )
+
+    def shows(candidate: Graph) -> bool:
+        # the result of the product has to reach the last operator
+        reached = {"a"}
+        for item in candidate.operators:
+            if any(isinstance(arg, Ref) and arg.name in reached for arg in item.args):
+                reached.add(item.name)
+        return "torch.matmul" in targets(candidate) and "d" in reached
+
+    part, _ = reduced(whole, shows)
+    assert [item.target for item in part.operators] == ["torch.matmul", "torch.transpose", "torch.tanh"]
+    assert part.operators[1].args == (Ref("a"),)
+
+
+def test_bodies_lose_what_they_can_do_without():
+    inner = graph(operator("i", "torch.relu", "x"), operator("j", "torch.tanh", "i"), inputs=("x",))
+    whole = Graph(
+        inputs=(GraphInput(name="x", value=ROW),),
+        operators=(
+            Operator(name="body", kind="attribute", target="body"),
+            operator("y", "torch.checkpoint", "body", "x"),
+        ),
+        output=Ref("y"),
+        children=(("body", inner),),
+    )
+    part, _ = reduced(whole, lambda candidate: "torch.tanh" in targets(dict(candidate.children)["body"]))
+    assert targets(dict(part.children)["body"]) == {"torch.tanh"}
+
+
+def test_a_switch_stays_with_what_it_governs_when_outputs_go():
+    enter = Operator(name="on", kind="function", target="torch.amp.autocast_mode._enter_autocast")
+    leave = Operator(name="off", kind="function", target="torch.amp.autocast_mode._exit_autocast", args=(Ref("on"),))
+    whole = graph(
+        enter,
+        operator("a", "torch.matmul", "x", "w"),
+        operator("b", "torch.relu", "x"),
+        leave,
+        output=Items("tuple", (Ref("a"), Ref("b"))),
+    )
+
+    def shows(candidate: Graph) -> bool:
+        return [item.name for item in candidate.operators if item.name != "b"] == ["on", "a", "off"]
+
+    part, _ = reduced(whole, shows)
+    assert [item.name for item in part.operators] == ["on", "a", "off"]
 
 
 def test_constants_and_bodies_stay_with_those_that_read_them():

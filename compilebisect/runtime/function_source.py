@@ -1,0 +1,182 @@
+"""Function cases: the function that holds the line at fault, with the arguments that it got, as a module of its own."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compilebisect.core.call import CallContext
+from compilebisect.core.outcome import Fault, Frame
+from compilebisect.core.repro_case import Call, Definition, Literal, Program, Ref, ReproCase, Statement, Value
+from compilebisect.runtime.module_source import CannotMakeCase, environment
+from compilebisect.runtime.source_extract import SourceExtractor
+from compilebisect.runtime.source_file import NotExtractable
+from compilebisect.runtime.tensor_source import TensorFile
+from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
+from compilebisect.runtime.values import clone_value
+
+_CLASS = "Repro"
+# Callers of the innermost function that are looked at when that one stands in no module's own scope.
+_MOST_FRAMES = 4
+
+
+def function_case(
+    run: Callable[[], Any],
+    fault: Fault,
+    *,
+    module_path: str = "",
+    module_class: str = "",
+    context: CallContext | None = None,
+    device: str = "cpu",
+    tensor_file: Path | None = None,
+    **settings: Any,
+) -> ReproCase:
+    """Describe the plain function around the line at fault, and its first call in an eager run.
+
+    The function may be a library's: its source is taken along like the user's. A module among its arguments becomes the
+    script's own module, which is empty, so that a whole model need not be built.
+
+    Args:
+        run: runs the module in eager mode.
+        fault: what the script must show, with the stack of its place.
+        module_path: where the module that brings the fault sits in the user's model.
+        module_class: the name of its class.
+        context: grad mode, autocast and training flag of the call.
+        device: the device that the fault was seen on.
+        tensor_file: where to save tensors; None gives all of them seeded numbers.
+        settings: further fields of `ReproCase`, such as `backend`, `mode`, `dynamic`, `config`, `train`, `seed`.
+
+    Raises:
+        CannotMakeCase: where there is no such function, it is not called, or it cannot be rebuilt.
+    """
+    function = _function_at(fault)
+    arguments = _first_arguments(function, run)
+    file = TensorFile(tensor_file) if tensor_file else None
+    values = ValueBuilder(device=device, file=file)
+    try:
+        args, statements, call = _call(function, arguments, values)
+        definitions = _definitions(function, values)
+        place = fault.location.code.strip() if fault.location else ""
+        if not any(place in definition.text for definition in definitions):
+            raise NotExtractable("the line at fault does not stand in what the function needs")
+    except (NotRebuildable, NotExtractable) as error:
+        raise CannotMakeCase(str(error)) from error
+    is_saved = file is not None and file.write()
+    settings.setdefault("environment", environment(device))
+    return ReproCase(
+        fault=fault,
+        program=Program(
+            statements=(Statement("model", Call(_CLASS)),),
+            arguments=tuple(statements),
+            args=tuple(args),
+        ),
+        definitions=(*definitions, call),
+        imports=tuple(sorted(values.imports)),
+        module_path=module_path,
+        module_class=module_class,
+        device=device,
+        context=context or CallContext(grad_mode="no_grad"),
+        tensor_file=str(tensor_file) if is_saved else "",
+        notes=tuple(values.notes),
+        **settings,
+    )
+
+
+def _function_at(fault: Fault) -> types.FunctionType:
+    for frame in reversed(fault.frames[-_MOST_FRAMES:]):
+        for function in _functions_of(frame):
+            return function
+    raise CannotMakeCase("the line at fault stands in no function of its own")
+
+
+def _functions_of(frame: Frame) -> Iterator[types.FunctionType]:
+    """Yield the function of a file's own scope that holds a frame's line, by whatever name it goes there."""
+    path = Path(frame.file)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not file or not file.endswith(path.name) or not Path(file).is_file() or not path.is_file():
+            continue
+        if not path.samefile(file) or name.split(".")[0] == "torch":
+            continue
+        found = getattr(module, frame.function.rpartition(".")[2], None)
+        if isinstance(found, types.FunctionType) and found.__module__ == name and not hasattr(found, "__wrapped__"):
+            lines, first = inspect.getsourcelines(found)
+            if first <= frame.line < first + len(lines):
+                yield found
+
+
+def _first_arguments(function: types.FunctionType, run: Callable[[], Any]) -> dict[str, Any]:
+    """Run the model in eager mode and return what the function's first call got, by parameter."""
+    code = function.__code__
+    if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) or code.co_posonlyargcount:
+        raise CannotMakeCase(f"{function.__name__} takes any number of arguments")
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    seen: list[dict[str, Any]] = []
+
+    def look(frame: types.FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is code and not seen:
+            held = {name: frame.f_locals[name] for name in names}
+            seen.append(
+                {
+                    name: value if isinstance(value, torch.nn.Module) else clone_value(value)
+                    for name, value in held.items()
+                }
+            )
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        run()
+    except Exception:  # noqa: BLE001 - only what the function got counts here
+        pass
+    finally:
+        sys.setprofile(before)
+    if not seen:
+        raise CannotMakeCase(f"{function.__name__} is not called in eager mode")
+    return seen[0]
+
+
+def _call(
+    function: types.FunctionType, arguments: dict[str, Any], values: ValueBuilder
+) -> tuple[list[Value], list[Statement], Definition]:
+    """Return the arguments of the script's module, what makes them, and the module's class."""
+    parameters: list[str] = []
+    passed: list[str] = []
+    args: list[Value] = []
+    for name, value in arguments.items():
+        if isinstance(value, torch.nn.Module):
+            passed.append(f"{name}=self")
+            continue
+        variable = f"{name}_" if name in ("model", "device", "saved", "self") else name
+        made = values.value(value, variable)
+        if not isinstance(made, Literal | Ref):
+            values.statements.append(Statement(variable, made))
+            made = Ref(variable)
+        parameters.append(variable)
+        passed.append(f"{name}={variable}")
+        args.append(made)
+    text = (
+        f"class {_CLASS}(torch.nn.Module):\n    def forward({', '.join(['self', *parameters])}):\n"
+        f"        return {function.__name__}({', '.join(passed)})"
+    )
+    return args, values.statements, Definition(names=(_CLASS,), text=text, needs=(function.__name__,))
+
+
+def _definitions(function: types.FunctionType, values: ValueBuilder) -> tuple[Definition, ...]:
+    extractor = SourceExtractor(own_modules=frozenset({function.__module__}))
+    extractor.require(function.__module__, function.__name__)
+    for module, name in sorted(values.user_names):
+        extractor.require(module, name)
+    definitions = extractor.definitions()
+    if any(_CLASS in definition.names for definition in definitions):
+        raise NotExtractable(f"the source has a {_CLASS} of its own")
+    if extractor.missing_operators:
+        raise NotExtractable(f"no definition was found of {', '.join(extractor.missing_operators)}")
+    values.imports |= extractor.imports
+    return definitions
