@@ -28,8 +28,8 @@ _LEAST_S = 15.0
 # A smaller script whose results differ this many times less than at first shows rounding, not the fault.
 _FAINTER = 30.0
 _FIGURES = re.compile(r"largest difference (\S+) of (\S+)\)")
-# A script this small gets this many seconds more: the model's lines of code, operators of a graph.
-_SMALL_LINES, _SMALL_OPERATORS, _POLISH_S = 15, 3, 15.0
+# A script this small (the model's lines of code, operators of a graph) gets the time of this many runs more.
+_SMALL_LINES, _SMALL_OPERATORS, _POLISH_RUNS = 15, 3, 5
 
 
 def drive(
@@ -67,8 +67,8 @@ class Reduction:
     """Shrinks the script of one case, which was seen to show its fault in `first`.
 
     `folder` gets the candidates, which are run one at a time; `script_dir` is where the script will lie in the end and
-    look for the user's files from. Once it is small, `polish_s` seconds are left. `on_smaller` is told of each better
-    script.
+    look for the user's files from. Once it is small, `polish_s` seconds are left, by default those of a few runs.
+    `on_smaller` is told of each better script.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Reduction:
         budget_s: float,
         environment: Mapping[str, str],
         script_dir: Path | None = None,
-        polish_s: float = _POLISH_S,
+        polish_s: float | None = None,
         on_smaller: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._original = case
@@ -100,7 +100,8 @@ class Reduction:
         self._text = self._first_text = self._text_of(case)
         write_text(case, self._text, self._path)
         self._operators = case.operator_count
-        self._is_small, self._polish_s = False, polish_s
+        self._is_small = False
+        self._polish_s = _POLISH_RUNS * max(first.seconds, 1.0) if polish_s is None else polish_s
 
     def run(self) -> bool:
         """Shrink; returns False where the budget ended it. An interrupt leaves the best so far."""
