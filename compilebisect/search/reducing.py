@@ -29,7 +29,7 @@ _LEAST_S = 15.0
 _FAINTER = 30.0
 _FIGURES = re.compile(r"largest difference (\S+) of (\S+)\)")
 # A script this small (the model's lines of code, operators of a graph) gets the time of this many runs more.
-_SMALL_LINES, _SMALL_OPERATORS, _POLISH_RUNS = 15, 3, 5
+_SMALL_LINES, _SMALL_OPERATORS, _POLISH_RUNS = 15, 3, 3
 
 
 def drive(
