@@ -8,6 +8,8 @@ import re
 from compilebisect.core.reduce.script_text import ScriptText
 from compilebisect.core.reduce.unread_names import names_bound, names_read
 
+# Decorators that make a custom operator, one of its kernels, or a kernel of Triton.
+_DEFINES_OPERATOR = re.compile(r"\b(library|custom_op|impl|register_\w+|jit|autotune|heuristics)\b")
 _UNINITIALIZED = re.compile(r"\b(?:new_)?empty(?:_like|_strided|_permuted)?\((?:[^()]|\([^()]*\))*\)(?!\.\w+_\()")
 _WRITES = re.compile(r"\w_\(|\] [-+*/|&]?= |torch\.ops\.")
 # What belongs to the part of our own scripts that judges.
@@ -24,7 +26,8 @@ def is_check(statement: ast.stmt) -> bool:
         return False
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         # A custom operator is taken as it is: change one of its kernels, and it brings a fault of its own.
-        return statement.name in _OURS or bool(statement.decorator_list) or _names_any(statement, _ENDS)
+        is_kernel = any(_DEFINES_OPERATOR.search(ast.unparse(item)) for item in statement.decorator_list)
+        return statement.name in _OURS or is_kernel or _names_any(statement, _ENDS)
     if isinstance(statement, ast.If | ast.Try | ast.For | ast.While | ast.With):
         return True
     return _names_any(statement, _ENDS | _OURS | {"library", "path", "environ"})

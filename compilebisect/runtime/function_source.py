@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Fault, Frame
+from compilebisect.core.reduce.script_text import ScriptText
+from compilebisect.core.reduce.statement_edits import behind_kept_lines, without
 from compilebisect.core.repro_case import Call, Definition, Literal, Program, Ref, ReproCase, Statement, Value
 from compilebisect.runtime.module_source import CannotMakeCase, environment
 from compilebisect.runtime.source_extract import SourceExtractor
@@ -65,6 +68,7 @@ def function_case(
         place = fault.location.code.strip() if fault.location else ""
         if not any(place in definition.text for definition in definitions):
             raise NotExtractable("the line at fault does not stand in what the function needs")
+        definitions = tuple(_cut(definition, place) for definition in definitions)
     except (NotRebuildable, NotExtractable) as error:
         raise CannotMakeCase(str(error)) from error
     is_saved = file is not None and file.write()
@@ -86,6 +90,12 @@ def function_case(
         notes=tuple(values.notes),
         **settings,
     )
+
+
+def _cut(definition: Definition, place: str) -> Definition:
+    """Leave out what comes after the line at fault, which an empty module or other numbers may not get through."""
+    script = ScriptText(definition.text, lambda statement: False, frozenset({place}))
+    return msgspec.structs.replace(definition, text=without(script, behind_kept_lines(script)))
 
 
 def _function_at(fault: Fault) -> types.FunctionType:

@@ -128,7 +128,7 @@ class SourceExtractor:
         for piece in pieces:
             if isinstance(piece.node, ast.Import | ast.ImportFrom):
                 self._resolve_import(source, piece.node, name)
-            else:
+            elif not _is_overload(piece.node):
                 self._own(name, (module, piece.text() if not isinstance(piece.node, ast.ClassDef) else name))
                 self._include(piece)
 
@@ -314,6 +314,11 @@ class SourceExtractor:
         for module in self._sources:
             visit(module)
         return order
+
+
+def _is_overload(node: ast.stmt) -> bool:
+    """Return whether a function is only there for type checkers."""
+    return isinstance(node, FUNCTIONS) and any(ast.unparse(item).endswith("overload") for item in node.decorator_list)
 
 
 def _is_module_class(module: str, name: str) -> bool:

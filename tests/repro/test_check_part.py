@@ -16,6 +16,8 @@ from compilebisect.repro.check_part import is_check, kept_lines, may_read_garbag
         "sys.excepthook = unforeseen",
         "if __name__ == '__main__':\n    main()",
         "@torch.library.custom_op('a::b', mutates_args=())\ndef b(x: torch.Tensor) -> torch.Tensor:\n    return x",
+        "@b.register_fake\ndef _(x):\n    return x",
+        "@triton.jit\ndef kernel(x):\n    pass",
         "lib = torch.library.Library('a', 'DEF')",
         "DEADLINE_S = 60",
         "sys.path[:0] = [folder]",
@@ -33,6 +35,7 @@ def test_what_compiles_judges_or_defines_an_operator_stays(text: str) -> None:
         "def make(device):\n    return Net(), (torch.randn(2),), {}",
         "import torch",
         "SIZE = 4",
+        "@functools.cache\ndef half(size):\n    return size // 2",
     ],
 )
 def test_the_rest_may_shrink(text: str) -> None:

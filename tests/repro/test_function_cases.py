@@ -23,9 +23,14 @@ from tests.repro.test_module_cases_run import proved
 
 LIBRARY = '''
 import os
+import typing
 from helping_library_parts import halve
 
 LIMIT = 0.5
+
+
+@typing.overload
+def check(module, x: None, *, times=1) -> None: ...
 
 
 def check(module, x, *, times=1):
@@ -85,6 +90,8 @@ def test_a_function_of_a_library_is_taken_along_and_a_module_among_its_arguments
     assert "from helping_library import" not in text
     assert "from helping_library_parts import halve" in text
     assert "check(module=self, x=x, times=times)" in text
+    assert "peak = x.max().item()" in text and "fspath" not in text  # nothing after the line at fault
+    assert "overload" not in text
     assert type(model).__name__ == "Repro"
     assert [arg.shape if isinstance(arg, torch.Tensor) else arg for arg in args] == [x.shape, 3]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -81,3 +82,24 @@ def test_bodies_of_higher_order_operators_become_modules(module: nn.Module) -> N
         eager = model(*args)
         compiled = torch.compile(model, backend="eager")(*args)
     assert torch.equal(eager, compiled)
+
+
+def test_a_graph_that_ends_the_process_is_described_without_being_run() -> None:
+    runs: list[int] = []
+
+    def fatal(x: torch.Tensor) -> torch.Tensor:
+        runs.append(1)
+        return x.relu()
+
+    graph = torch.fx.Graph()
+    node = graph.call_function(torch.relu, (graph.placeholder("x"),))
+    graph.output((graph.call_function(torch.neg, (node,)),))
+    gm = torch.fx.GraphModule(nn.Module(), graph)
+    for watched in gm.graph.nodes:
+        watched.meta["example_value"] = torch.randn(2)
+    crash = Fault(kind=Kind.CRASH, type="SIGSEGV", stage=Stage.RUNTIME)
+    with mock.patch.object(torch.fx.Interpreter, "run", side_effect=fatal):
+        case = graph_case(gm, [torch.randn(2)], crash)
+    assert not runs
+    assert case.graph is not None
+    assert [item.output is not None for item in case.graph.operators] == [True, True]

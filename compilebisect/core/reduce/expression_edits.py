@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from compilebisect.core.reduce.script_text import Edit, ScriptText
+from compilebisect.core.reduce.statement_edits import removals
 
 _NEEDS_NO_BRACKETS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.List, ast.Dict, ast.Set)
 _BINDS_TIGHTLY = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Attribute, ast.Subscript, ast.Call, ast.Starred)
@@ -41,7 +42,10 @@ def _shrunk(script: ScriptText, node: ast.AST, imported: set[str]) -> Iterator[l
     if isinstance(parent, ast.Return) and script.is_called_by_frozen(script.function_of(parent)):
         return  # what unpacks the result stays as it is
     for part in _parts(script, node, imported):
-        yield [_replacement(script, node, part)]
+        if isinstance(parent, ast.Expr) and isinstance(part, ast.Name):
+            yield removals(script, [parent])  # a name by itself does nothing
+        else:
+            yield [_replacement(script, node, part)]
     if isinstance(node, ast.Call):
         arguments = sorted([*node.args, *node.keywords], key=script.span)
         for argument, edit in zip(arguments, element_edits(script, arguments), strict=True):

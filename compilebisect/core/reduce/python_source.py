@@ -14,7 +14,7 @@ from compilebisect.core.reduce.import_edits import without_short_names
 from compilebisect.core.reduce.rename_edits import rename_edits
 from compilebisect.core.reduce.script_text import FUNCTIONS, Edit, ScriptText
 from compilebisect.core.reduce.search import smallest_subset
-from compilebisect.core.reduce.statement_edits import unwrapped, without
+from compilebisect.core.reduce.statement_edits import behind_kept_lines, unwrapped, without
 
 T = TypeVar("T")
 Steps = Generator[str, bool, T]
@@ -141,11 +141,7 @@ class _Reduction:
     def _cut_behind_kept_lines(self) -> Steps[None]:
         """Leave out what follows the kept lines in their functions; then the same, but for what is returned."""
         script = self._script
-        doomed = []
-        for block in script.blocks():
-            holders = [number for number, item in enumerate(block.statements) if script.has_kept_line(item)]
-            if holders and not isinstance(block.owner, ast.ClassDef) and _is_in_function(script, block.statements[0]):
-                doomed += block.statements[holders[-1] + 1 :]
+        doomed = behind_kept_lines(script)
         if doomed and not (yield from self._offer(without(script, doomed))):
             yield from self._offer(without(script, [item for item in doomed if not isinstance(item, ast.Return)]))
 
@@ -232,10 +228,6 @@ def _unfrozen_parts(script: ScriptText) -> list[ast.stmt]:
     """Return the top-level statements that may go: those that bind nothing that frozen ones read."""
     read = set().union(*(unread_names.names_read(statement) for statement in script.frozen))
     return [statement for statement in script.editable if not read.intersection(unread_names.names_bound(statement))]
-
-
-def _is_in_function(script: ScriptText, node: ast.AST) -> bool:
-    return script.function_of(node) is not None
 
 
 def _place(script: ScriptText, node: ast.AST) -> str:

@@ -15,6 +15,21 @@ def without(script: ScriptText, doomed: Collection[ast.stmt]) -> str:
     return script.edited(removals(script, doomed))
 
 
+def behind_kept_lines(script: ScriptText) -> list[ast.stmt]:
+    """Return the statements of functions that come after a line to keep, or within a statement that begins with it."""
+    found: list[ast.stmt] = []
+    for block in script.blocks():
+        if isinstance(block.owner, ast.ClassDef) or script.function_of(block.statements[0]) is None:
+            continue
+        holders = [number for number, item in enumerate(block.statements) if script.has_kept_line(item)]
+        is_within = isinstance(block.owner, ast.stmt) and block.owner.lineno in script.kept
+        if is_within and block.field == "body" and not holders:
+            found += block.statements
+        elif holders:
+            found += block.statements[holders[-1] + 1 :]
+    return found
+
+
 def removals(script: ScriptText, doomed: Collection[ast.stmt]) -> list[Edit]:
     """Return the edits that take away some statements, with the comments that belong to them."""
     edits: list[Edit] = []

@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 
 from compilebisect.core.reduce.script_text import ScriptText
-from compilebisect.core.reduce.statement_edits import unwrapped, without
+from compilebisect.core.reduce.statement_edits import behind_kept_lines, unwrapped, without
 
 
 def parse(text: str) -> ScriptText:
@@ -84,3 +84,15 @@ def test_gaps_at_the_ends_of_nested_bodies_become_one():
     assert away(text, "c =", "d =") == "def f():\n    if a:\n        b = 1\n\n\ne = 4\n"
     text = "def f():\n    if a:\n        b = 1\n        c = 2\n\n\n    d = 3\n\n\ne = 4\n"
     assert away(text, "c =", "d =") == "def f():\n    if a:\n        b = 1\n\n\ne = 4\n"
+
+
+def test_what_comes_after_a_line_to_keep_or_within_it_can_go():
+    text = "def f(x):\n    a = 1\n    with lock:\n        b = 2\n        c = 3\n    return a\n\n\nd = 4\n"
+    script = ScriptText(text, lambda statement: False, frozenset({"with lock:"}))
+    assert without(script, behind_kept_lines(script)) == (
+        "def f(x):\n    a = 1\n    with lock:\n        pass\n\n\nd = 4\n"
+    )
+    script = ScriptText(text, lambda statement: False, frozenset({"b = 2"}))
+    assert without(script, behind_kept_lines(script)) == (
+        "def f(x):\n    a = 1\n    with lock:\n        b = 2\n\n\nd = 4\n"
+    )
