@@ -14,6 +14,9 @@ from compilebisect.core.guard_text import Cause
 from compilebisect.core.outcome import Fault, Frame, Kind, Stage
 from compilebisect.core.recompile_hints import hint_for
 
+# Calls in a row with the same inputs: a number that changes is made dynamic in the second, so a third has to tell.
+CALLS_IN_A_ROW = 4
+
 
 class RecompileEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One time that Dynamo compiled a frame again.
@@ -141,7 +144,7 @@ def _fault_of_siblings(group: Sequence[RecompileEvent], limit: int) -> Fault:
         frames=located.frames,
         location=located.frames[-1] if located.frames else None,
         hint=hint_for(group, between_instances=True),
-        evidence={**_evidence(group, limit, in_variants=False), "limit_hit": True},
+        evidence={**_evidence(group, limit, in_variants=False), "between_instances": True},
         owners=owners,
     )
 
@@ -154,6 +157,8 @@ def _evidence(group: Sequence[RecompileEvent], limit: int, *, in_variants: bool)
         "limit": limit,
         "limit_hit": max(event.entries for event in group) >= limit,
         "in_variants": in_variants,
+        "between_instances": False,
+        "is_attribute": last.is_attribute,
         "marks": sorted({mark for event in group for mark in event.marks}),
         "recompiles": [
             {

@@ -10,13 +10,10 @@ from torch import nn
 
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.outcome import Fault
-from compilebisect.core.recompile import Recompiles, judge_recompiles
+from compilebisect.core.recompile import CALLS_IN_A_ROW, Recompiles, judge_recompiles
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.recompiles import RecompileLog
-
-# Calls in a row with the same inputs: a number that changes is made dynamic in the second, so a third has to tell.
-CALLS_IN_A_ROW = 4
 
 
 def call_again(

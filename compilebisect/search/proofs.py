@@ -192,8 +192,14 @@ def _cases(bisection: Bisection, finding: Finding, item: IntroducedFault) -> Ite
     settings = bisection.settings
     path = item.seen_in or item.path
     unit = bisection.walk.unit_of[path]
-    needs_backend = finding.kind is not Kind.GRAPH_BREAK
-    probe = Probe(unit=unit.id, path=path, rung=None if needs_backend else Rung.EAGER, purpose="repro")
+    needs_backend = finding.kind not in (Kind.GRAPH_BREAK, Kind.RECOMPILE)
+    probe = Probe(
+        unit=unit.id,
+        path=path,
+        rung=None if needs_backend else Rung.EAGER,
+        purpose="repro",
+        variants=bisection.description.variants if item.fault.evidence.get("in_variants") else 0,
+    )
     reason = bisection.store.prepare(probe)
     if reason:
         return
