@@ -60,7 +60,7 @@ class Verdicts:
         evidence = dict(fault.evidence)
         if item.region:
             evidence["region"] = list(item.region)
-        if item.seen_in != module and item.seen_in:
+        if item.seen_in is not None and item.seen_in != module:
             evidence["only_inside"] = item.seen_in
         evidence["message"] = fault.message[:4000]
         if fault.frames:

@@ -129,7 +129,7 @@ def _fault(group: Sequence[RecompileEvent], limit: int, *, in_variants: bool) ->
 
 def _fault_of_siblings(group: Sequence[RecompileEvent], limit: int) -> Fault:
     last = group[-1]
-    instances = [path for event in reversed(group) for path in (event.made_for, event.instance)]
+    instances = [path for event in group for path in (event.made_for, event.instance)]
     owners = tuple(dict.fromkeys(path for path in instances if path is not None))
     located = next((event for event in group if event.frames), last)
     message = (

@@ -41,7 +41,7 @@ class IntroducedFault(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     fault: Fault
     region: tuple[str, ...] = ()
-    seen_in: str = ""
+    seen_in: str | None = None
     instances: tuple[str, ...] = ()
 
     def is_of(self, path: str) -> bool:

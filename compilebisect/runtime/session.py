@@ -42,9 +42,10 @@ class Session:
         """
         self.settings = settings
         self._input_sets = 1
-        torch_internals.prepare_compile_process(recompile_limit=_RECOMPILE_LIMIT, use_cache=settings.cache)
+        torch_internals.prepare_compile_process(use_cache=settings.cache)
         for name, value in settings.config:
             _set_config(name, value)
+        torch_internals.raise_recompile_limit(_RECOMPILE_LIMIT)  # the user's own limit is counted against, not obeyed
         _check_backend(settings.backend)
         self.device = _device(settings.device)
         torch.manual_seed(settings.seed)

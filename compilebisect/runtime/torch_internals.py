@@ -335,17 +335,23 @@ def set_config(name: str, value: Any) -> None:
     setattr(target, parts[-1], value)
 
 
-def prepare_compile_process(*, recompile_limit: int, use_cache: bool) -> None:
-    """Set what every probe needs: random draws as in eager, no silent fallback to eager, caches on or off."""
+def raise_recompile_limit(limit: int) -> None:
+    """Let Dynamo compile one function so often before it falls back to eager, and remember the user's own limit."""
+    import torch._dynamo.config as dynamo_config
+
+    global _limit_of_user, _limit_here
+    _limit_of_user, _limit_here = user_recompile_limit(), limit
+    dynamo_config.recompile_limit = limit
+    dynamo_config.accumulated_recompile_limit = max(dynamo_config.accumulated_recompile_limit, limit)
+
+
+def prepare_compile_process(*, use_cache: bool) -> None:
+    """Set what every probe needs: random draws as in eager, errors that show, caches on or off."""
     import torch._dynamo.config as dynamo_config
     import torch._inductor.config as inductor_config
 
     inductor_config.fallback_random = True
     dynamo_config.suppress_errors = False
-    global _limit_of_user, _limit_here
-    _limit_of_user, _limit_here = user_recompile_limit(), recompile_limit
-    dynamo_config.recompile_limit = recompile_limit
-    dynamo_config.accumulated_recompile_limit = max(dynamo_config.accumulated_recompile_limit, recompile_limit)
     if not use_cache:
         inductor_config.force_disable_caches = True
 

@@ -190,7 +190,7 @@ def _user_folders(case: ReproCase) -> dict[str, str]:
 
 def _cases(bisection: Bisection, finding: Finding, item: IntroducedFault) -> Iterator[ReproCase]:
     settings = bisection.settings
-    path = item.seen_in or item.path
+    path = item.path if item.seen_in is None else item.seen_in
     unit = bisection.walk.unit_of[path]
     needs_backend = finding.kind not in (Kind.GRAPH_BREAK, Kind.RECOMPILE)
     probe = Probe(
