@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from compilebisect.core.guard_text import Cause
@@ -21,19 +23,36 @@ def row_lines(case: ReproCase) -> list[str]:
     return [f"    compiled = {compile_text(case, callee(case), 'eager')}", *in_contexts(case, *calls)]
 
 
-def recompile_condition(case: ReproCase) -> str:
-    """Return the condition under which `texts` tell of the same recompile: same function, same guard, often enough."""
+def judging_lines(case: ReproCase) -> list[str]:
+    """Return the lines that set `again` to whether `texts` tell of the recompile: same function, same guard."""
     evidence = case.fault.evidence
     marks = ", ".join(repr(mark) for mark in evidence["marks"])
     function = evidence["recompiles"][-1]["function"]
-    is_same = f"any(mark in text for mark in ({marks},))"
     if evidence["between_instances"]:
-        given_up = "'hit config.recompile_limit' in text"
-        return f"any({given_up} and \"function: '{function}'\" in text and {is_same} for text in texts)"
+        return [
+            f"    hits = [t for t in texts if 'hit config.recompile_limit' in t and \"function: '{function}'\" in t]",
+            f"    again = any(mark in text for text in hits for mark in ({marks},))",
+        ]
     # A number is made dynamic when it changes for the first time, which is no fault.
     is_number = evidence["cause"] == Cause.VALUE.value and not evidence["is_attribute"]
     least = 2 if is_number else min(evidence["count"], 2)
-    return f"sum('function {function} ' in text and {is_same} for text in texts) >= {least}"
+    lines = [
+        "    # The third line tells why the latest code did not fit, those behind it why older code did not.",
+        f"    reasons = [t.splitlines()[2] for t in texts if t.startswith('Recompiling function {function} ')]",
+    ]
+    if evidence["cause"] == Cause.SIZE.value and not _is_of_size_one(case):
+        lines += [
+            "    # Code for a size of 0 or 1 is always made apart.",
+            f'    reasons = [reason for reason in reasons if not re.search(r"{_SIZE_ONE}", reason)]',
+        ]
+    return [*lines, f"    again = sum(any(mark in reason for mark in ({marks},)) for reason in reasons) >= {least}"]
+
+
+_SIZE_ONE = r"expected [01],|actual [01]\b|\b2 <= |\)\[\d+\] == [01]\b"
+
+
+def _is_of_size_one(case: ReproCase) -> bool:
+    return any(re.search(_SIZE_ONE, item["guard"]) is not None for item in case.fault.evidence["recompiles"])
 
 
 def _is_of_sizes(case: ReproCase) -> bool:

@@ -18,7 +18,7 @@ from compilebisect.core.outcome import Kind
 from compilebisect.core.recompile import CALLS_IN_A_ROW
 from compilebisect.core.repro_case import Graph, Program, ReproCase, Statement, Value
 from compilebisect.repro.expression import graph_text, statement_text, value_text
-from compilebisect.repro.recompile_text import recompile_condition, row_lines
+from compilebisect.repro.recompile_text import judging_lines, row_lines
 from compilebisect.repro.run_text import compare_lines, run_function, run_lines
 from compilebisect.repro.wording import expected_text, head_lines
 
@@ -112,9 +112,7 @@ def script_text(case: ReproCase, *, script_dir: Path, saved_name: str = "") -> s
         "head": head_lines(case),
         "future": "from __future__ import annotations" in imports,
         "imports": [line for line in imports if "__future__" not in line],
-        "standard_imports": [
-            f"import {name}" for name in sorted((*_STANDARD, *_STANDARD_BY_KIND.get(case.fault.kind, ())))
-        ],
+        "standard_imports": [f"import {name}" for name in _standard_imports(case)],
         "expected": expected_text(case),
         "functions": functions,
         "definitions": definitions,
@@ -127,7 +125,7 @@ def script_text(case: ReproCase, *, script_dir: Path, saved_name: str = "") -> s
         "conditions": _conditions(case, code),
         "observed": repr(_observed(case, code)),
         "run": row_lines(case) if case.fault.kind is Kind.RECOMPILE else run_lines(case),
-        "recompile": recompile_condition(case) if case.fault.kind is Kind.RECOMPILE else "",
+        "judging": judging_lines(case) if case.fault.kind is Kind.RECOMPILE else [],
         "run_function": run_function(case),
         "compare": compare_lines(case) if case.fault.kind is Kind.DIVERGENCE else [],
         "user_imports": _user_imports(case),
@@ -189,6 +187,13 @@ def _program_parts(case: ReproCase) -> tuple[list[str], list[str], str, str]:
     build.append("    model.to(device)")
     build += [statement_text(statement) for statement in program.arguments]
     return build, definitions, *_call_texts(program.args, program.kwargs)
+
+
+def _standard_imports(case: ReproCase) -> list[str]:
+    names = {*_STANDARD, *_STANDARD_BY_KIND.get(case.fault.kind, ())}
+    if case.fault.kind is Kind.RECOMPILE and any("re.search(" in line for line in judging_lines(case)):
+        names.add("re")
+    return sorted(names)
 
 
 def _call_texts(args: tuple[Value, ...], kwargs: tuple[tuple[str, Value], ...]) -> tuple[str, str]:
