@@ -57,6 +57,13 @@ def _entered_by(tree: ModuleTree, path: str, frame: Frame, caller: Frame | None,
     return min(candidates, key=rank, default=None)
 
 
+def owner_of(tree: ModuleTree, path: str, fault: Fault, healthy: Container[str] = ()) -> str | None:
+    """Return the module below `path` that a fault belongs to, None where that is `path` itself or nothing tells."""
+    if fault.owners:
+        return None if fault.owners[0] == path else fault.owners[0]
+    return owner_below(tree, path, fault, healthy) if has_user_stack(fault) else None
+
+
 def is_same_as_child(tree: ModuleTree, path: str, fault: Fault, shown_below: dict[str, set[FaultKey]]) -> bool | None:
     """Return whether a fault that a module shows is one that a module below introduces.
 
@@ -68,9 +75,9 @@ def is_same_as_child(tree: ModuleTree, path: str, fault: Fault, shown_below: dic
     showing = [other for other, keys in shown_below.items() if key in keys]
     if not showing:
         return False
-    if not has_user_stack(fault):
+    if not has_user_stack(fault) and not fault.owners:
         return None
-    owner = owner_below(tree, path, fault)
+    owner = owner_of(tree, path, fault)
     if owner is not None and any(tree[owner].class_id == tree[other].class_id for other in showing):
         return True
     # A child from torch itself has no frames of its own: its fault shows at the line that calls it.

@@ -66,7 +66,7 @@ class Verdicts:
         evidence = dict(fault.evidence)
         if item.region:
             evidence["region"] = list(item.region)
-        if item.seen_in != module and item.seen_in:
+        if item.seen_in is not None and item.seen_in != module:
             evidence["only_inside"] = item.seen_in
         evidence["message"] = fault.message[:4000]
         if fault.frames:
@@ -153,6 +153,7 @@ class Verdicts:
             calls=record.call_count,
             compile_s=round(observation.compile_s, 3) if observation and unit and unit.path == path else 0.0,
             graphs=observation.graphs if observation else 0,
+            recompiles=result.recompiles,
             notes=tuple(dict.fromkeys(notes)),
         )
 
@@ -178,11 +179,20 @@ def summary_of(fault: Fault, class_name: str) -> str:
         return f"graph break{code}: {fault.type}"
     if fault.kind is Kind.DIVERGENCE:
         return f"compiled {class_name} differs from eager: {first}"
+    if fault.kind is Kind.RECOMPILE:
+        return f"{class_name} is compiled again: {fault.type}" + _how_often(fault)
     if fault.kind is Kind.CRASH:
         return f"the process dies when {class_name} is compiled: {fault.type}"
     if fault.kind is Kind.TIMEOUT:
         return f"compiling {class_name} did not finish: {first}"
     return f"{fault.type} when {class_name} is compiled: {_shortened(first)}"
+
+
+def _how_often(fault: Fault) -> str:
+    text = " changes" if "differs" not in fault.type else ""
+    if fault.evidence.get("limit_hit"):
+        text += f"; after {fault.evidence['limit']} compiled versions it runs in eager mode"
+    return text
 
 
 def _shortened(text: str, limit: int = 160) -> str:

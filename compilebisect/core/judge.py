@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 
 import msgspec
 
-from compilebisect.core.blame import has_user_stack, is_same_as_child, owner_below
+from compilebisect.core.blame import has_user_stack, is_same_as_child, owner_of
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.module_tree import ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation, Rung, Stage
@@ -113,8 +113,15 @@ class Judge:
                 if not has_user_stack(item.fault):
                     self._inherit(unit, item.fault, item.instances)
             fenced = (*fenced, *culprits)
+            # A recompile only hides others, which show with any backend.
+            hidden = {fault.kind for found in (shown.faults, *below.values()) for fault in found}
             observation = yield Probe(
-                unit=unit.id, path=place, fenced=fenced, purpose="fence", instances=tuple(places[1:])
+                unit=unit.id,
+                path=place,
+                rung=Rung.EAGER if hidden <= {Kind.GRAPH_BREAK, Kind.RECOMPILE} else None,
+                fenced=fenced,
+                purpose="fence",
+                instances=tuple(places[1:]),
             )
             shown = _shown(observation, places, place)
         for item in own.values():
@@ -130,8 +137,8 @@ class Judge:
             fenced = tuple(moved_path(other, place, item.instances[0]) for other in fenced)
             place = item.instances[0]
             item = msgspec.structs.replace(item, path=place)
-        if has_user_stack(fault):
-            owner = owner_below(self._tree, place, fault, self._healthy_paths())
+        if has_user_stack(fault) or fault.kind is Kind.RECOMPILE:
+            owner = owner_of(self._tree, place, fault, self._healthy_paths())
             if owner is None or owner not in self._unit_of:
                 result.introduced.append(item)
                 return
@@ -139,7 +146,8 @@ class Judge:
             self._inherit(unit, fault, item.instances)
             target = self._results[self._unit_of[owner].id]
             if target.skipped != LEFT_OUT:
-                owners = tuple(moved_path(owner, place, other) for other in item.instances)
+                owners = fault.owners if len(fault.owners) > 1 else ()
+                owners = owners or tuple(moved_path(owner, place, other) for other in item.instances)
                 target.introduced.append(IntroducedFault(path=owner, fault=fault, seen_in=place, instances=owners))
             return
         if (yield from self._is_of_left_out(unit, place, fault, fenced)):

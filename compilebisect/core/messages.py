@@ -26,6 +26,8 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     `calls` are golden calls of `path`, whose values lie in `folder`; `instances` are further modules of the unit with
     their own golden calls. `backend` is the name of the backend, `fenced` the paths of modules that stay eager.
+    With `variants` the module is fed that many variants of its inputs in a row, and only recompiles are looked for;
+    the variant with the number k has its golden calls in the folder that `variant_folder` gives.
     """
 
     path: str
@@ -40,13 +42,21 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     tolerance: tuple[float, float] | None = None
     compares_values: bool = True
+    looks_for_recompiles: bool = False
+    variants: int = 0
+
+
+def variant_folder(folder: str, variant: int) -> str:
+    """Return where the golden calls of a run with another variant of the inputs lie; the first has number 0."""
+    return f"{folder}-variant{variant}" if variant else folder
 
 
 class CaptureOrder(msgspec.Struct, frozen=True):
-    """Golden calls to keep in files: indices of calls by module path."""
+    """Golden calls to keep in files: indices of calls by module path, in a run with one variant of the inputs."""
 
     folder: str
     wanted: dict[str, tuple[int, ...]]
+    variant: int = 0
 
 
 class ReproOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +106,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     eager_s: float
     peak_bytes: int
     device_share: float = 0.0
+    variants: int = 1
     notes: tuple[str, ...] = ()
 
 

@@ -64,7 +64,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     the signal's name, or what differs in a divergence (`values`, `shape`, `mutation of input`, ...).
     `frames` run from the outermost to the innermost call and hold the user's and libraries' frames alone,
     without those of torch and the standard library. `location` is the innermost of them, or the place
-    that called the module where no frame of its own exists.
+    that called the module where no frame of its own exists. `owners` are the modules that it is known to belong to
+    by other means than the stack, the one that stands for all first.
     """
 
     kind: Kind
@@ -75,6 +76,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     location: Frame | None = None
     hint: str = ""
     evidence: dict[str, Any] = {}
+    owners: tuple[str, ...] = ()
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     `compile_s` is the seconds of the compiled runs, `peak_bytes` the worker's peak resident memory. `graphs` counts the
     FX graphs that reached the backend, `frames_compiled` the Python frames that Dynamo converted, also those
-    without any operator. `completed` is False where a fault ended the probe before all of it was done.
+    without any operator, `recompiles` how often one of them was compiled again. `completed` is False where a fault
+    ended the probe before all of it was done.
     `is_blind` says that the output was constant, so that a divergence inside could not have shown in it.
     `faults_by_instance` holds those faults that belong to single instances rather than to the code of all.
     """
@@ -92,6 +95,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     graphs: int = 0
     operators: int = 0
     frames_compiled: int = 0
+    recompiles: int = 0
     compile_s: float = 0.0
     peak_bytes: int = 0
     is_blind: bool = False

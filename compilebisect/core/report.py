@@ -53,6 +53,7 @@ class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
     calls: int = 0
     compile_s: float = 0.0
     graphs: int = 0
+    recompiles: int = 0
     notes: tuple[str, ...] = ()
 
 

@@ -150,12 +150,16 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """How to build a module instance (the variable `model`) and, after it, the arguments of its call."""
+    """How to build a module instance (the variable `model`) and, after it, the arguments of its call.
+
+    `further_calls` are the arguments of calls that come after that one.
+    """
 
     statements: tuple[Statement, ...]
     arguments: tuple[Statement, ...] = ()
     args: tuple[Value, ...] = ()
     kwargs: tuple[tuple[str, Value], ...] = ()
+    further_calls: tuple[tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]], ...] = ()
     method: str = "forward"
 
 

@@ -14,7 +14,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     `rung` None is the user's own backend. Modules in `fenced` are kept out of the compiled code. `is_cold` asks for a
     worker in which the model never ran. `instances` are further modules of the unit to be run through the code that
-    was compiled for `path`, with the same modules below them fenced.
+    was compiled for `path`, with the same modules below them fenced. With `variants` the module is fed that many
+    variants of its inputs instead, and only recompiles are looked for.
     """
 
     unit: int
@@ -24,6 +25,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     is_cold: bool = False
     purpose: str = "check"
     instances: tuple[str, ...] = ()
+    variants: int = 0
 
 
 Steps = Generator[Probe, Observation, None]
@@ -39,7 +41,7 @@ class IntroducedFault(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     fault: Fault
     region: tuple[str, ...] = ()
-    seen_in: str = ""
+    seen_in: str | None = None
     instances: tuple[str, ...] = ()
 
     def is_of(self, path: str) -> bool:
@@ -63,7 +65,7 @@ class InheritedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitResult(msgspec.Struct, kw_only=True):
-    """What the walk knows of one unit."""
+    """What the walk knows of one unit; `recompiles` counts those that are no fault, too."""
 
     observation: Observation | None = None
     introduced: list[IntroducedFault] = []
@@ -71,4 +73,5 @@ class UnitResult(msgspec.Struct, kw_only=True):
     is_implied: bool = False
     skipped: str = ""
     is_done: bool = False
+    recompiles: int = 0
     notes: list[str] = []

@@ -17,6 +17,7 @@ from compilebisect.core.module_tree import ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.core.unit_result import InheritedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit, split_units
+from compilebisect.core.variant_search import VariantSearch
 
 # A container is left to its parent where it makes up at least this share of it: compiling both costs twice and tells
 # nothing new as long as the parent is healthy. Measured: three nested, nearly equal ancestors took 76 % of one walk.
@@ -38,6 +39,7 @@ class Walk:
         all_modules: bool = False,
         has_ladder: bool = True,
         kinds: Sequence[Kind] = tuple(Kind),
+        variants: int = 1,
     ) -> None:
         self.tree = tree
         self.units = split_units(units, lambda path: _is_wanted(path, only, skip))
@@ -47,6 +49,7 @@ class Walk:
         self._all_modules = all_modules
         self._judge = Judge(tree, self.units, self.results, has_ladder=has_ladder)
         self._kinds = frozenset(kinds)
+        self._variants = VariantSearch(tree, self.unit_of, self.results, variants) if variants > 1 else None
         self._below = {unit.id: self._units_below(unit) for unit in self.units}
         self._deferred: set[int] = set()
         self._started: set[int] = set()
@@ -163,8 +166,34 @@ class Walk:
             for other in reversed(deferred):
                 self._deferred.discard(other.id)
                 yield from self._check(other)
+        result.recompiles = observation.recompiles
         yield from self._judge.judge(unit, observation, paths, fatal)
+        if not fatal:
+            self._dismiss_recompiles_below(unit, observation)
+        has_run = observation.completed and not observation.skipped
+        if self._variants is not None and Kind.RECOMPILE in self._kinds and has_run and self._is_outermost(unit):
+            yield from self._variants.run(unit, fatal)
         result.is_done = True
+
+    def _is_outermost(self, unit: Unit) -> bool:
+        above = {self.unit_of[path].id for path in self.tree.ancestors(unit.path) if path in self.unit_of}
+        return all(self.results[other].skipped == LEFT_OUT for other in above)
+
+    def _dismiss_recompiles_below(self, unit: Unit, observation: Observation) -> None:
+        """Take back recompiles of modules that this one does not show: it puts back what they change, call by call."""
+        is_telling = observation.completed and not observation.skipped and observation.frames_compiled
+        if not is_telling or any(fault.kind is Kind.RECOMPILE for fault in observation.faults):
+            return
+        below = {other for path in unit.paths for other in self.tree.descendants(path)}
+        for other in self._below[unit.id]:
+            result = self.results[other]
+            if not below.issuperset(self.units[other].paths):
+                continue
+            gone = [item for item in result.introduced if item.fault.kind is Kind.RECOMPILE]
+            if gone:
+                result.introduced = [item for item in result.introduced if item not in gone]
+                result.notes.append(f"compiled again in each call when called by itself, but not inside {_said(unit)}")
+            result.inherited = [item for item in result.inherited if item.fault.kind is not Kind.RECOMPILE]
 
     def _observe(
         self, unit: Unit, paths: Sequence[str], fenced: tuple[str, ...]
@@ -242,6 +271,10 @@ def _merged(seen: Observation, more: Observation, first: str, second: str) -> Ob
         notes=tuple(dict.fromkeys((*seen.notes, *more.notes))),
         faults_by_instance=by_instance,
     )
+
+
+def _said(unit: Unit) -> str:
+    return f"'{unit.path}'" if unit.path else "the model"
 
 
 def _is_wanted(path: str, only: Sequence[str], skip: Sequence[str]) -> bool:

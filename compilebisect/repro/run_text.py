@@ -51,19 +51,23 @@ def compile_text(case: ReproCase, function: str, backend: str | None = None) -> 
     return f"torch.compile({', '.join([function, *options])})"
 
 
-def _callee(case: ReproCase) -> str:
+def callee(case: ReproCase) -> str:
+    """Return the expression that is compiled."""
     method = case.program.method if case.program else "forward"
     return "model" if method == "forward" else f"model.{method}"
 
 
 def run_lines(case: ReproCase) -> list[str]:
     """Return the lines that compile the model up to its graphs and call it."""
-    return _in_contexts(case, f"{compile_text(case, _callee(case), 'eager')}(*args, **kwargs)")
+    return in_contexts(case, f"{compile_text(case, callee(case), 'eager')}(*args, **kwargs)")
 
 
-def _in_contexts(case: ReproCase, line: str) -> list[str]:
+def in_contexts(case: ReproCase, *lines: str) -> list[str]:
+    """Return lines of a function's body, under the grad mode and autocast of the case."""
     contexts = _contexts(case)
-    return [f"    with {contexts}:", f"        {line}"] if contexts else [f"    {line}"]
+    if not contexts:
+        return [f"    {line}" for line in lines]
+    return [f"    with {contexts}:", *(f"        {line}" for line in lines)]
 
 
 def run_function(case: ReproCase) -> str:
@@ -72,11 +76,11 @@ def run_function(case: ReproCase) -> str:
     lines = ["def run(model, args, kwargs, compiled):"]
     if what == "mutation":
         lines.append("    before = {(part, name) for part in model.modules() for name in vars(part)}")
-    lines.append(f"    function = {compile_text(case, _callee(case))} if compiled else {_callee(case)}")
+    lines.append(f"    function = {compile_text(case, callee(case))} if compiled else {callee(case)}")
     if case.train or what not in ("", "shape", "dtype", "device", "stride", "requires_grad", "structure", "aliasing"):
         lines.append(f"    torch.manual_seed({case.seed})")
     keep = "output = " if what or case.train else ""
-    lines += _in_contexts(case, f"{keep}function(*args, **kwargs)")
+    lines += in_contexts(case, f"{keep}function(*args, **kwargs)")
     if case.train:
         # A plain sum has no gradient behind a normalisation; other weights for each element show more.
         lines += [

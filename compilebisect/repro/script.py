@@ -15,13 +15,16 @@ from typing import Any
 import jinja2
 
 from compilebisect.core.outcome import Kind
-from compilebisect.core.repro_case import Graph, Program, ReproCase, Statement
+from compilebisect.core.recompile import CALLS_IN_A_ROW
+from compilebisect.core.repro_case import Graph, Program, ReproCase, Statement, Value
 from compilebisect.repro.expression import graph_text, statement_text, value_text
+from compilebisect.repro.recompile_text import judging_lines, row_lines
 from compilebisect.repro.run_text import compare_lines, run_function, run_lines
 from compilebisect.repro.wording import expected_text, head_lines
 
 _TEMPLATES = {
     Kind.GRAPH_BREAK: "graph_break.py.jinja",
+    Kind.RECOMPILE: "recompile.py.jinja",
     Kind.ERROR: "error.py.jinja",
     Kind.DIVERGENCE: "divergence.py.jinja",
     Kind.CRASH: "process.py.jinja",
@@ -30,6 +33,7 @@ _TEMPLATES = {
 _STANDARD = ("os", "sys")
 _STANDARD_BY_KIND = {
     Kind.GRAPH_BREAK: ("logging",),
+    Kind.RECOMPILE: ("copy", "logging"),
     Kind.ERROR: ("traceback",),
     Kind.CRASH: ("json", "multiprocessing", "signal"),
     Kind.TIMEOUT: ("json", "multiprocessing", "signal"),
@@ -94,11 +98,12 @@ def script_text(case: ReproCase, *, script_dir: Path) -> str:
         raise UnwritableCase(f"no script shows a {case.fault.kind.value}")
     build, definitions, args, kwargs = _program_parts(case)
     build = [_plainly_made(line, definitions) for line in build]
-    body = "\n".join([*definitions, "def make(device):", *build, f"    return {args}, {kwargs}"])
+    made = f"model, {_calls(case)}" if case.fault.kind is Kind.RECOMPILE else f"model, {args}, {kwargs}"
+    body = "\n".join([*definitions, "def make(device):", *build, f"    return {made}"])
     functions = [text for call, text in _FUNCTIONS if re.search(rf"(?<![\w.]){re.escape(call)}", body)]
     code = place_code(case)
     settings = _settings(case)
-    standard = [f"import {name}" for name in sorted((*_STANDARD, *_STANDARD_BY_KIND.get(case.fault.kind, ())))]
+    standard = [f"import {name}" for name in _standard_imports(case)]
     imports = _imports(case, body + "\n" + "\n".join(functions), settings)
     values: dict[str, Any] = {
         "head": head_lines(case),
@@ -110,14 +115,14 @@ def script_text(case: ReproCase, *, script_dir: Path) -> str:
         "definitions": definitions,
         "settings": [line for line in settings if not line.startswith("import ")],
         "build": build,
-        "args": args,
-        "kwargs": kwargs,
+        "made": made,
         "seed": case.seed,
         "has_file": bool(case.tensor_file),
         "device": case.device.split(":")[0],
         "conditions": _conditions(case, code),
         "observed": repr(_observed(case, code)),
-        "run": run_lines(case),
+        "run": row_lines(case) if case.fault.kind is Kind.RECOMPILE else run_lines(case),
+        "judging": judging_lines(case) if case.fault.kind is Kind.RECOMPILE else [],
         "run_function": run_function(case),
         "compare": compare_lines(case) if case.fault.kind is Kind.DIVERGENCE else [],
         "user_imports": _user_imports(case),
@@ -178,9 +183,29 @@ def _program_parts(case: ReproCase) -> tuple[list[str], list[str], str, str]:
         build.append(_LOAD)
     build.append("    model.to(device)")
     build += [statement_text(statement) for statement in program.arguments]
-    args = f"({', '.join(value_text(item) for item in program.args)}{',' if len(program.args) == 1 else ''})"
-    kwargs = "{" + ", ".join(f'"{name}": {value_text(item)}' for name, item in program.kwargs) + "}"
-    return build, definitions, args, kwargs
+    return build, definitions, *_call_texts(program.args, program.kwargs)
+
+
+def _standard_imports(case: ReproCase) -> list[str]:
+    names = {*_STANDARD, *_STANDARD_BY_KIND.get(case.fault.kind, ())}
+    if case.fault.kind is Kind.RECOMPILE and any("re.search(" in line for line in judging_lines(case)):
+        names.add("re")
+    return sorted(names)
+
+
+def _call_texts(args: tuple[Value, ...], kwargs: tuple[tuple[str, Value], ...]) -> tuple[str, str]:
+    return (
+        f"({', '.join(value_text(item) for item in args)}{',' if len(args) == 1 else ''})",
+        "{" + ", ".join(f'"{name}": {value_text(item)}' for name, item in kwargs) + "}",
+    )
+
+
+def _calls(case: ReproCase) -> str:
+    """Return the list of calls for a recompile: with other inputs, or several times with the same."""
+    program = case.program or Program(statements=())
+    calls = [_call_texts(*call) for call in ((program.args, program.kwargs), *program.further_calls)]
+    text = ", ".join(f"({args}, {kwargs})" for args, kwargs in calls)
+    return f"[{text}]" if len(calls) > 1 else f"[{text}] * {CALLS_IN_A_ROW}"
 
 
 _LOAD = '    model.load_state_dict({key[6:]: value for key, value in saved.items() if key.startswith("state.")})'

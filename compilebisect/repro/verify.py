@@ -16,7 +16,7 @@ import msgspec
 
 from compilebisect.core.outcome import Fault
 
-_VERDICT = re.compile(r"^(FAULT SHOWN|FAULT GONE|CANNOT TELL): expected (.*); observed (.*); torch (\S+)$")
+_VERDICT = re.compile(r"(FAULT SHOWN|FAULT GONE|CANNOT TELL): expected (.*); observed (.*); torch (\S+)$")
 _OBSERVED = re.compile(r'^(?P<kind>\w+) (?P<type>"(?:[^"\\]|\\.)*")(?: at (?P<code>"(?:[^"\\]|\\.)*"))?')
 _STATUS = {"FAULT SHOWN": 1, "FAULT GONE": 0, "CANNOT TELL": 125}
 _TAIL_CHARS = 4000
@@ -54,7 +54,8 @@ class ScriptEnd(msgspec.Struct, frozen=True):
     @property
     def verdict_line(self) -> str:
         """The line with which our scripts say what they saw; empty where there is none."""
-        return next((text for text in reversed(self.output.splitlines()) if _VERDICT.match(text)), "")
+        found = (_VERDICT.search(text) for text in reversed(self.output.splitlines()))  # a model may print before it
+        return next((match[0] for match in found if match), "")
 
 
 def run_fresh(

@@ -10,6 +10,7 @@ from compilebisect.core.repro_case import ReproCase
 
 _TITLES = {
     Kind.GRAPH_BREAK: "graph break",
+    Kind.RECOMPILE: "recompile",
     Kind.ERROR: "error",
     Kind.DIVERGENCE: "other results than in eager mode",
     Kind.CRASH: "crash of the process",
@@ -17,6 +18,7 @@ _TITLES = {
 }
 _EXPECTED = {
     Kind.GRAPH_BREAK: "no such graph break",
+    Kind.RECOMPILE: "compiled code that serves all these calls",
     Kind.ERROR: "no error, as in eager mode",
     Kind.DIVERGENCE: "the results of eager mode",
     Kind.CRASH: "a process that ends as in eager mode",

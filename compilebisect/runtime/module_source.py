@@ -42,6 +42,7 @@ def module_case(
     method: str = "forward",
     tensor_file: Path | None = None,
     import_user_code: bool = False,
+    further_calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]] = (),
     **settings: Any,
 ) -> ReproCase:
     """Describe `module` and one call of it as a program that stands alone.
@@ -57,6 +58,7 @@ def module_case(
         method: the method that was called.
         tensor_file: where to save parameters, buffers and inputs; None gives all of them seeded numbers.
         import_user_code: take the classes from the user's files by import instead of by their source.
+        further_calls: arguments and keyword arguments of calls that come after that one.
         settings: further fields of `ReproCase`, such as `backend`, `mode`, `dynamic`, `config`, `train`, `seed`.
 
     Raises:
@@ -64,13 +66,19 @@ def module_case(
     """
     file = TensorFile(tensor_file) if tensor_file else None
     values = ValueBuilder(device=device, file=file)
-    values.find_shared([*(tensor for _, tensor in module.named_buffers()), *(t for _, t in tensors_in((args, kwargs)))])
+    values.find_shared(
+        [*(tensor for _, tensor in module.named_buffers()), *(t for _, t in tensors_in((args, kwargs, further_calls)))]
+    )
     instances = InstanceBuilder(values)
     try:
         instances.build(module, "model")
         instances.set_modes(module, "model")
         count = len(values.statements)
         call_args, call_kwargs = call_arguments(values, module, method, args, kwargs)
+        further = tuple(
+            call_arguments(values, module, method, *call, suffix=f"_{number}")
+            for number, call in enumerate(further_calls, start=2)
+        )
         if import_user_code:
             definitions, user_files = (), _user_files(values)
         else:
@@ -84,6 +92,7 @@ def module_case(
         arguments=tuple(values.statements[count:]),
         args=call_args,
         kwargs=call_kwargs,
+        further_calls=further,
         method=method,
     )
     return ReproCase(
@@ -126,12 +135,21 @@ def environment(device: str) -> tuple[tuple[str, str], ...]:
 
 
 def call_arguments(
-    values: ValueBuilder, module: torch.nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    values: ValueBuilder,
+    module: torch.nn.Module,
+    method: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    suffix: str = "",
 ) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
-    """Turn the arguments of a call into values; those that need a name become variables named after parameters."""
+    """Turn the arguments of a call into values; those that need a name become variables named after parameters.
+
+    `suffix` tells the variables of one call from those of another.
+    """
     names = _positional_names(module, method, len(args))
-    made_args = tuple(_argument(values, name, item) for name, item in zip(names, args, strict=True))
-    return made_args, tuple((name, _argument(values, name, item)) for name, item in kwargs.items())
+    made_args = tuple(_argument(values, name + suffix, item) for name, item in zip(names, args, strict=True))
+    return made_args, tuple((name, _argument(values, name + suffix, item)) for name, item in kwargs.items())
 
 
 def _argument(values: ValueBuilder, name: str, item: Any) -> Value:

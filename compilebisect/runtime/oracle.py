@@ -68,6 +68,18 @@ class Oracle:
             train=self._train,
         )
 
+    def run_again(self, module_callable: Callable[..., Any]) -> None:
+        """Run it once more on copies of the inputs, from the state that the last run left."""
+        run_once(
+            module_callable,
+            self._args,
+            self._kwargs,
+            self._context,
+            seed=self._seed,
+            module=self._module,
+            train=self._train,
+        )
+
     def judge(self, compiled: RunRecord) -> Comparison:
         """Compare a compiled run with eager; the module's state is put back afterwards."""
         eager = self.eager()

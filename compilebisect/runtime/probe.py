@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,24 @@ from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import INSTANCE_MARK, ProbeOrder
 from compilebisect.core.module_tree import GoldenCall, moved_path
 from compilebisect.core.outcome import Fault, Observation
+from compilebisect.core.recompile import Recompiles
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.compare import Comparison
 from compilebisect.runtime.faults import causes, fault_from_break, fault_from_error, faults_from_comparison
 from compilebisect.runtime.golden import apply_golden_state, load_golden
 from compilebisect.runtime.oracle import Oracle
+from compilebisect.runtime.recompile_calls import call_again
+from compilebisect.runtime.recompiles import RecompileLog
 from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.torch_internals import FRAME_SKIPPED, CompileWatcher
+from compilebisect.runtime.traceback_text import exception_line
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """A compiled run: its record or the exception that ended it, and what Dynamo did."""
+    """A compiled run: what was run, its record or the exception that ended it, and what Dynamo did."""
 
+    function: Any
     record: Any
     error: BaseException | None
     watcher: Any
@@ -62,7 +67,8 @@ def probe(
         # Each call stands alone: another shape in the same process would count as a recompile.
         torch.compiler.reset()
         with fences(model, order.fenced):  # the fences are attributes, so nothing may be restored while they stand
-            is_usable = _probe_call(module, order, order.path, call, findings, on_phase, root_inputs)
+            log = RecompileLog(model, order.path) if order.looks_for_recompiles else None
+            is_usable = _probe_call(module, order, order.path, call, findings, on_phase, root_inputs, log)
         if not is_usable:
             break
         pristine.restore()
@@ -84,12 +90,13 @@ def compiled_run(
     """Compile a module as a user would and run it once on the oracle's inputs."""
     started = time.perf_counter()
     on_phase("running")  # where the code was compiled for another instance, Dynamo will not say so
+    function = torch.compile(module, **compile_options(order))
     with torch_internals.watch_compile(on_phase=on_phase) as watcher:
         try:
-            record = oracle.run(torch.compile(module, **compile_options(order)))
+            record = oracle.run(function)
         except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
-            return Compiled(None, error, watcher, time.perf_counter() - started)
-    return Compiled(record, None, watcher, time.perf_counter() - started)
+            return Compiled(function, None, error, watcher, time.perf_counter() - started)
+    return Compiled(function, record, None, watcher, time.perf_counter() - started)
 
 
 def oracle_for(
@@ -132,15 +139,17 @@ def _probe_call(
     findings: _Findings,
     on_phase: Callable[[str], None],
     root_inputs: RootInputs | None = None,
+    log: RecompileLog | None = None,
 ) -> bool:
-    """Probe one golden call; returns whether the process is still of use."""
+    """Probe one golden call; returns whether the process is still of use. `log` asks to look for recompiles."""
     instance = None if path == order.path else path
     oracle = oracle_for(module, order, path, call, root_inputs)
     if oracle.has_nested_inputs():
         findings.skipped = "eager hands it a nested tensor, which torch.compile does not take; its parent tells"
         return True
     # The compiled run comes first: an eager run in this process could install what the compiler then need not trace.
-    compiled = compiled_run(module, order, oracle, on_phase=on_phase)
+    with log.watching("call 1") if log else nullcontext():
+        compiled = compiled_run(module, order, oracle, on_phase=on_phase)
     findings.take_watcher(path, compiled, call, is_first=instance is None)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
         findings.take_error(compiled, call, instance=instance)
@@ -157,8 +166,18 @@ def _probe_call(
         return not torch_internals.is_device_failure(error)
     if compiled.error is not None:
         findings.take_error(compiled, call, instance=instance)
-    elif order.compares_values:
+        return True
+    if order.compares_values:
         findings.take_comparison(path, oracle.judge(compiled.record), call)
+    if log is None:
+        return True
+    on_phase("running")
+    try:
+        seen = call_again(module, compiled.function, oracle, log, order)
+    except Exception as error:  # noqa: BLE001 - user code in a state that the model's own run never reached
+        findings.notes.append(f"fails when it is called again in the state that it left: {exception_line(error)}")
+        return not torch_internals.is_device_failure(error)
+    findings.take_recompiles(seen, call)
     return True
 
 
@@ -242,7 +261,7 @@ class _Findings:
         self.skipped = ""
         self.has_failed = False
         self.is_blind = False
-        self.graphs = self.operators = self.frames_compiled = 0
+        self.graphs = self.operators = self.frames_compiled = self.recompiles = 0
         self.compile_s = 0.0
 
     def add(self, fault: Fault, call: GoldenCall, *, instance: str | None = None) -> None:
@@ -281,6 +300,11 @@ class _Findings:
         self.has_failed = True
         self.add(fault_from_error(compiled.error), call, instance=instance)
 
+    def take_recompiles(self, seen: Recompiles, call: GoldenCall) -> None:
+        self.recompiles += seen.count
+        for fault in seen.faults:
+            self.add(fault, call)
+
     def take_comparison(self, path: str, comparison: Comparison, call: GoldenCall) -> None:
         self.notes.extend(note for note in comparison.notes if note not in self.notes)
         self.is_blind = self.is_blind or comparison.is_constant_output
@@ -307,6 +331,7 @@ class _Findings:
             graphs=self.graphs,
             operators=self.operators,
             frames_compiled=self.frames_compiled,
+            recompiles=self.recompiles,
             compile_s=self.compile_s,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             is_blind=self.is_blind,

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from compilebisect.core.messages import ProbeOrder, ReproOrder
+from compilebisect.core.messages import ProbeOrder, ReproOrder, variant_folder
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.runtime.function_source import function_case
-from compilebisect.runtime.golden import apply_golden_state, load_golden
+from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.graph_source import graph_case
 from compilebisect.runtime.module_source import CannotMakeCase, module_case
 from compilebisect.runtime.probe import fences
@@ -40,6 +40,7 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         folder = Path(order.probe.folder)
         apply_golden_state(module, folder, order.probe.path, call.index)
         args, kwargs = load_golden(folder, order.probe.path, call.index)
+    further_calls = _further_calls(session, order, call)
     common: dict[str, Any] = {
         "module_path": order.probe.path,
         "context": call.context,
@@ -55,7 +56,7 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         "environment": order.environment,
     }
     try:
-        return list(_cases(session, module, args, kwargs, call, order, common))
+        return list(_cases(session, module, args, kwargs, call, order, common, further_calls))
     finally:
         pristine.restore()
         torch.compiler.reset()
@@ -69,13 +70,14 @@ def _cases(
     call: GoldenCall,
     order: ReproOrder,
     common: dict[str, Any],
+    further_calls: list[tuple[tuple[Any, ...], dict[str, Any]]],
 ) -> Iterator[ReproCase]:
     makers: list[tuple[str, Callable[..., ReproCase], tuple[Any, ...]]] = []
     if order.level != "import" and _lies_behind_capture(order.fault):
         for number, (gm, inputs) in enumerate(_graphs(module, args, kwargs, call, order)):
             makers.append((f"graph{number}", graph_case, (gm, inputs, order.fault)))
     makers.append(("module", module_case, (module, args, kwargs, order.fault)))
-    if order.level != "import" and order.fault.stage is Stage.DYNAMO:
+    if order.level != "import" and order.fault.stage is Stage.DYNAMO and order.fault.kind is not Kind.RECOMPILE:
         makers.append(("function", function_case, (_eager_run(module, args, kwargs, call, order), order.fault)))
     for name, make, material in makers:
         options = dict(common)
@@ -83,6 +85,8 @@ def _cases(
             options["module"] = module
         elif make is function_case:
             options["module_class"] = type(module).__name__
+        elif make is module_case:
+            options["further_calls"] = further_calls
         if order.level != "standalone":
             options["tensor_file"] = Path(order.tensors) / f"{order.name}-{name}-{order.level}.safetensors"
         if order.level == "import":
@@ -91,7 +95,7 @@ def _cases(
             yield make(*material, **options)
         except CannotMakeCase:
             continue
-    if order.level == "import":
+    if order.level == "import" and not further_calls:
         settings = session.settings
         file = Path(order.tensors) / f"{order.name}-target.safetensors"
         with contextlib.suppress(CannotMakeCase):
@@ -105,6 +109,20 @@ def _cases(
                 tensor_file=file,
                 **common,
             )
+
+
+def _further_calls(
+    session: Session, order: ReproOrder, call: GoldenCall
+) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Return the inputs of the further variants, where the fault takes them."""
+    found = []
+    for variant in range(1, order.probe.variants):
+        folder = Path(variant_folder(order.probe.folder, variant))
+        if order.probe.path == "":
+            found.append(session.inputs(variant))
+        elif golden_file(folder, order.probe.path, call.index).exists():
+            found.append(load_golden(folder, order.probe.path, call.index))
+    return found
 
 
 def _lies_behind_capture(fault: Fault) -> bool:

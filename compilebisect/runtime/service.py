@@ -19,6 +19,7 @@ from compilebisect.core.messages import (
 from compilebisect.errors import CompilebisectError
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.session import Session
+from compilebisect.runtime.variants_probe import probe_variants
 from compilebisect.settings import Settings
 from compilebisect.workers.worker import report_phase
 
@@ -53,7 +54,8 @@ def run_probe(state: dict[str, Any], payload: bytes) -> bytes:
 
     def run() -> Answer:
         session.new_operators.take_in()
-        observation, is_usable = probe(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
+        look = probe_variants if order.variants else probe
+        observation, is_usable = look(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
         state["retire"] = not is_usable
         return Answer(observation=observation)
 

@@ -43,9 +43,10 @@ class Session:
         self.settings = settings
         self._input_sets = 1
         self.new_operators = torch_internals.NewOperators()
-        torch_internals.prepare_compile_process(recompile_limit=_RECOMPILE_LIMIT, use_cache=settings.cache)
+        torch_internals.prepare_compile_process(use_cache=settings.cache)
         for name, value in settings.config:
             _set_config(name, value)
+        torch_internals.raise_recompile_limit(_RECOMPILE_LIMIT)  # the user's own limit is counted against, not obeyed
         _check_backend(settings.backend)
         self.device = _device(settings.device)
         torch.manual_seed(settings.seed)
@@ -67,18 +68,18 @@ class Session:
             with torch.no_grad():
                 self.model(*args, **kwargs)
 
-    def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Build the inputs of the first variant anew."""
+    def inputs(self, variant: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Build the inputs of one variant anew."""
         settings = self.settings
         if settings.inputs is not None:
             variants = load_inputs_function(settings.inputs, device=self.device, seed=settings.seed)
             self._input_sets = len(variants)
-            return variants[0]
+            return variants[variant]
         spec = parse_spec(settings.spec)
         check_signature(spec, self.model.forward)
         return build_inputs(
             spec,
-            variant=0,
+            variant=variant,
             device=self.device,
             dtype=self._dtype(),
             spec_dir=Path(settings.spec_dir),
@@ -123,7 +124,7 @@ class Session:
             torch=str(torch.__version__),
             triton=_triton_version(),
             cuda=torch.version.cuda if cuda else None,
-            notes=self._variant_notes(),
+            variants=self._variant_count(),
             eager_s=seconds,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             device_share=_device_share(self.device) if cuda else 0.0,
@@ -131,7 +132,7 @@ class Session:
 
     def capture(self, order: CaptureOrder) -> dict[str, str]:
         """Run the model in eager mode and keep the wanted calls in files; returns reasons by path for what failed."""
-        args, kwargs = self.inputs()
+        args, kwargs = self.inputs(order.variant)
         snapshot = StateSnapshot(self.model)
         capture = Capture(self.model, {path: set(calls) for path, calls in order.wanted.items()}, Path(order.folder))
         with torch.compiler.set_stance("force_eager"), watch_calls(self.model, capture.note):
@@ -146,9 +147,10 @@ class Session:
         snapshot.restore()
         return capture.failures
 
-    def _variant_notes(self) -> tuple[str, ...]:
-        count = parse_spec(self.settings.spec).variant_count if self.settings.inputs is None else self._input_sets
-        return (f"only the first of {count} variants of the inputs was bisected",) if count > 1 else ()
+    def _variant_count(self) -> int:
+        if self.settings.inputs is None:
+            return parse_spec(self.settings.spec).variant_count
+        return self._input_sets
 
     def context(self) -> CallContext:
         """Return the circumstances in which the whole model is called."""

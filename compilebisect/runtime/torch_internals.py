@@ -9,10 +9,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._dynamo import convert_frame, exc, output_graph, symbolic_convert
+from torch.fx.experimental import symbolic_shapes
 
 # How the names of the functions begin that Dynamo makes for what follows a graph break.
 RESUME_PREFIX = "torch_dynamo_resume_in_"
@@ -136,6 +137,129 @@ def watch_compile(*, on_phase: Callable[[str], None] = lambda phase: None) -> It
             setattr(owner, name, original)
 
 
+class FailedGuards(NamedTuple):
+    """Why a frame is compiled again: the frame, and a reason for each compiled version, the latest version first.
+
+    `versions` counts those that Dynamo holds against its limit, and `compile_id` names the one that is now made.
+    """
+
+    frame: Any
+    reasons: list[str]
+    versions: int
+    compile_id: str
+
+
+@contextmanager
+def watch_recompiles(
+    on_compile: Callable[[Any, str], None], on_recompile: Callable[[FailedGuards], None]
+) -> Iterator[None]:
+    """Call `on_compile(frame, compile id)` for each frame that Dynamo sets out to compile, `on_recompile` before that
+    where the guards of all its compiled versions failed.
+
+    Source: torch/_dynamo/convert_frame.py (`_compile` asks for the reasons, then for the limit); torch 2.11 to 2.15.
+    """
+    names: Any = convert_frame
+    get_reasons = names.get_and_maybe_log_recompilation_reasons
+    exceeds_limit = names.exceeds_recompile_limit
+    convert = convert_frame.ConvertFrameAssert.__call__
+    frames: list[Any] = []
+    failed: list[list[str]] = []
+
+    @functools.wraps(convert)
+    def watched_convert(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        frames.append(frame)
+        failed.append([])
+        try:
+            return convert(self, frame, *args, **kwargs)
+        finally:
+            frames.pop()
+            failed.pop()
+
+    @functools.wraps(get_reasons)
+    def watched_reasons(*args: Any, **kwargs: Any) -> Any:
+        reasons = get_reasons(*args, **kwargs)
+        if failed and not failed[-1]:
+            failed[-1].extend(reasons)
+        return reasons
+
+    @functools.wraps(exceeds_limit)
+    def watched_limit(cache_size: Any, compile_id: Any) -> Any:
+        if frames:
+            if failed[-1]:
+                versions = int(cache_size.num_cache_entries_with_same_id_matched_objs)
+                on_recompile(FailedGuards(frames[-1], failed[-1], versions, str(compile_id)))
+            on_compile(frames[-1], str(compile_id))
+        return exceeds_limit(cache_size, compile_id)
+
+    names.get_and_maybe_log_recompilation_reasons = watched_reasons
+    names.exceeds_recompile_limit = watched_limit
+    convert_frame.ConvertFrameAssert.__call__ = watched_convert  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        names.get_and_maybe_log_recompilation_reasons = get_reasons
+        names.exceeds_recompile_limit = exceeds_limit
+        convert_frame.ConvertFrameAssert.__call__ = convert  # type: ignore[method-assign]
+
+
+RecompileError = exc.RecompileError
+
+
+@contextmanager
+def error_on_recompile() -> Iterator[None]:
+    """Let Dynamo raise `RecompileError` instead of compiling a frame again."""
+    import torch._dynamo.config as dynamo_config
+
+    with dynamo_config.patch(error_on_recompile=True):
+        yield
+
+
+@contextmanager
+def watch_specializations(on_constant: Callable[[list[str], list[traceback.FrameSummary]], None]) -> Iterator[None]:
+    """Call `on_constant(sources, stack)` where a size that was to be dynamic becomes part of the compiled code.
+
+    `sources` are such as `L['x'].size()[1]`, `stack` leads from the compiled frame to the line that does it.
+    Source: torch/fx/experimental/symbolic_shapes.py (`ShapeEnv._set_replacement`); torch 2.11 to 2.15.
+    """
+    shapes: Any = symbolic_shapes.ShapeEnv
+    set_replacement = shapes._set_replacement
+
+    @functools.wraps(set_replacement)
+    def watched(self: Any, symbol: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(target, "is_number", False):
+            sources = [_source_name(source) for source in self.var_to_sources.get(symbol, ())]
+            on_constant(sources, list(torch._guards.TracingContext.extract_stack()))
+        return set_replacement(self, symbol, target, *args, **kwargs)
+
+    shapes._set_replacement = watched
+    try:
+        yield
+    finally:
+        shapes._set_replacement = set_replacement
+
+
+def _source_name(source: Any) -> str:
+    name = source.name  # a method up to torch 2.11, a property since
+    return str(name() if callable(name) else name)
+
+
+def makes_sizes_dynamic() -> bool:
+    """Return whether Dynamo makes a size dynamic once it was seen to change."""
+    import torch._dynamo.config as dynamo_config
+
+    return bool(dynamo_config.automatic_dynamic_shapes and dynamo_config.assume_static_by_default)
+
+
+def user_recompile_limit() -> int:
+    """Return the limit of compiled versions that a user's own process has, whatever this one was given."""
+    import torch._dynamo.config as dynamo_config
+
+    return _limit_of_user if dynamo_config.recompile_limit == _limit_here else int(dynamo_config.recompile_limit)
+
+
+_limit_of_user = _limit_here = 0
+
+
 def compile_error(error: BaseException) -> tuple[str, str, list[traceback.FrameSummary]] | None:
     """Return (origin, type, user's stack) of an exception that comes out of the compiler, None for any other.
 
@@ -237,15 +361,23 @@ def set_config(name: str, value: Any) -> None:
     setattr(target, parts[-1], value)
 
 
-def prepare_compile_process(*, recompile_limit: int, use_cache: bool) -> None:
-    """Set what every probe needs: random draws as in eager, no silent fallback to eager, caches on or off."""
+def raise_recompile_limit(limit: int) -> None:
+    """Let Dynamo compile one function so often before it falls back to eager, and remember the user's own limit."""
+    import torch._dynamo.config as dynamo_config
+
+    global _limit_of_user, _limit_here
+    _limit_of_user, _limit_here = user_recompile_limit(), limit
+    dynamo_config.recompile_limit = limit
+    dynamo_config.accumulated_recompile_limit = max(dynamo_config.accumulated_recompile_limit, limit)
+
+
+def prepare_compile_process(*, use_cache: bool) -> None:
+    """Set what every probe needs: random draws as in eager, errors that show, caches on or off."""
     import torch._dynamo.config as dynamo_config
     import torch._inductor.config as inductor_config
 
     inductor_config.fallback_random = True
     dynamo_config.suppress_errors = False
-    dynamo_config.recompile_limit = recompile_limit
-    dynamo_config.accumulated_recompile_limit = max(dynamo_config.accumulated_recompile_limit, recompile_limit)
     if not use_cache:
         inductor_config.force_disable_caches = True
 

@@ -90,6 +90,7 @@ class Bisection:
             all_modules=self.settings.all_modules,
             has_ladder=self.settings.backend == "inductor",
             kinds=self.settings.check,
+            variants=self.description.variants,
         )
         self.store = GoldenStore(self.walk, self.scratch, self._capture)
 
@@ -203,6 +204,8 @@ class Bisection:
             seed=settings.seed,
             tolerance=settings.tolerance,
             compares_values=self._compares_values(),
+            looks_for_recompiles=Kind.RECOMPILE in settings.check and probe.purpose not in ("ladder", "region"),
+            variants=probe.variants,
         )
 
     # --- one probe ----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compilebisect.core.messages import CaptureOrder
+from compilebisect.core.messages import CaptureOrder, variant_folder
 from compilebisect.core.unit_result import Probe
 from compilebisect.core.walk import Walk
 
@@ -25,6 +25,7 @@ class GoldenStore:
         self.failures: dict[str, str] = {}
         self._capture = capture
         self._held: dict[str, int] = {}
+        self._held_variants: set[tuple[str, int]] = set()
         self.folder = scratch / "golden"
 
     def prepare(self, probe: Probe) -> str:
@@ -32,6 +33,8 @@ class GoldenStore:
         paths = (probe.path, *probe.instances)
         if not self._held.keys() >= set(paths):
             self._fill(paths, probe.unit)
+        for variant in range(1, probe.variants if probe.path else 0):
+            self._fill_variant(probe.path, variant)
         # The root's inputs are made anew by whoever probes it.
         return self.failures.get(probe.path, "") if probe.path else ""
 
@@ -52,6 +55,15 @@ class GoldenStore:
         }
         self.failures.update(self._capture(CaptureOrder(str(self.folder), wanted)))
         self._held.update(batch)
+
+    def _fill_variant(self, path: str, variant: int) -> None:
+        if (path, variant) in self._held_variants:
+            return
+        self._held_variants.add((path, variant))
+        folder = variant_folder(str(self.folder), variant)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        indices = tuple(call.index for call in self.walk.tree[path].calls)
+        self._capture(CaptureOrder(folder, {path: indices}, variant))
 
     def _ahead(self, unit_id: int) -> list[tuple[tuple[str, ...], int]]:
         unfinished = [unit for unit in self.walk.units if not self.walk.results[unit.id].is_done]

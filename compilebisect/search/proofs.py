@@ -178,10 +178,16 @@ class Prover:
 
     def _cases(self, item: IntroducedFault, name: str) -> Iterator[ReproCase]:
         settings = self._bisection.settings
-        path = item.seen_in or item.path
+        path = item.path if item.seen_in is None else item.seen_in
         unit = self._bisection.walk.unit_of[path]
-        needs_backend = item.fault.kind is not Kind.GRAPH_BREAK
-        probe = Probe(unit=unit.id, path=path, rung=None if needs_backend else Rung.EAGER, purpose="repro")
+        needs_backend = item.fault.kind not in (Kind.GRAPH_BREAK, Kind.RECOMPILE)
+        probe = Probe(
+            unit=unit.id,
+            path=path,
+            rung=None if needs_backend else Rung.EAGER,
+            purpose="repro",
+            variants=self._bisection.description.variants if item.fault.evidence.get("in_variants") else 0,
+        )
         for level in LEVELS:
             order = ReproOrder(
                 probe=self._bisection.order_for(probe),

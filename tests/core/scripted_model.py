@@ -136,6 +136,8 @@ class ScriptedModel:
         if planted.kind is Kind.GRAPH_BREAK:
             frames = self.frames(probed, planted.path)
             return Fault(kind=planted.kind, type=planted.type, stage=Stage.DYNAMO, frames=frames, location=frames[-1])
+        if planted.kind is Kind.RECOMPILE:
+            return Fault(kind=planted.kind, type=planted.type, stage=Stage.DYNAMO, owners=(planted.path,))
         return Fault(kind=planted.kind, type=planted.type)
 
     def walk(self, **options: object) -> Walk:

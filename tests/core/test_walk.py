@@ -27,13 +27,15 @@ def test_a_healthy_model_has_no_findings():
 
 
 @pytest.mark.parametrize("path", ALL_PATHS)
-@pytest.mark.parametrize("kind", [Kind.GRAPH_BREAK, Kind.ERROR, Kind.DIVERGENCE, Kind.CRASH, Kind.TIMEOUT])
+@pytest.mark.parametrize(
+    "kind", [Kind.GRAPH_BREAK, Kind.RECOMPILE, Kind.ERROR, Kind.DIVERGENCE, Kind.CRASH, Kind.TIMEOUT]
+)
 def test_a_single_fault_is_introduced_where_it_was_planted(path: str, kind: Kind):
     model = ScriptedModel(NESTED, [Planted(kind, path)])
     assert introduced(model.walk()) == [(path, kind.value)]
 
 
-@pytest.mark.parametrize("kind", [Kind.GRAPH_BREAK, Kind.ERROR, Kind.DIVERGENCE, Kind.CRASH])
+@pytest.mark.parametrize("kind", [Kind.GRAPH_BREAK, Kind.RECOMPILE, Kind.ERROR, Kind.DIVERGENCE, Kind.CRASH])
 def test_ancestors_inherit_a_fault_and_siblings_stay_clean(kind: Kind):
     walk = ScriptedModel(NESTED, [Planted(kind, "enc.a.x")]).walk()
     inherits = {unit.path for unit in walk.units if walk.results[unit.id].inherited}

@@ -162,3 +162,27 @@ def _aborting_fake(x):
 @torch.library.register_fake("repro_tests::hanging_fake", lib=library)
 def _hanging_fake(x):
     time.sleep(3600)
+
+
+class KeepsAll(nn.Module):
+    """Keeps what it got in a list, and counts its calls in a buffer, which is fine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.kept = []
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x, scale=1.0):
+        self.calls += 1
+        y = self.linear(x) * scale
+        self.kept.append(y)
+        return torch.cat(self.kept, dim=0) + self.calls
+
+
+class LoopsOverSize(nn.Module):
+    def forward(self, x):
+        total = torch.zeros_like(x[:, 0])
+        for step in range(x.shape[1]):
+            total = total * 0.5 + x[:, step]
+        return torch.relu(total)

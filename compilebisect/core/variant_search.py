@@ -1,0 +1,87 @@
+"""Which module makes compiled code unusable for other inputs: from the whole model downwards.
+
+Pure search, like the walk that it ends. What the whole model is spared is no user's problem, so the modules below are
+only looked at where the model that holds them is compiled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+
+from compilebisect.core.blame import owner_of
+from compilebisect.core.fingerprint import FaultKey, fault_key
+from compilebisect.core.module_tree import ModuleTree, moved_path
+from compilebisect.core.outcome import Fault, Kind, Observation
+from compilebisect.core.unit_result import InheritedFault, IntroducedFault, Probe, Steps, UnitResult
+from compilebisect.core.units import Unit
+
+
+class VariantSearch:
+    """Feeds `count` variants of the inputs to modules and writes into `results` who introduces a recompile."""
+
+    def __init__(
+        self, tree: ModuleTree, unit_of: Mapping[str, Unit], results: dict[int, UnitResult], count: int
+    ) -> None:
+        self._tree, self._unit_of, self._results, self._count = tree, unit_of, results, count
+        self._known: set[FaultKey] = set()
+
+    def run(self, unit: Unit, fenced: tuple[str, ...]) -> Steps:
+        """Search below and at a unit; `fenced` are modules that end the process when they are compiled."""
+        # What the first variant shows already is judged.
+        self._known = {fault_key(item.fault) for result in self._results.values() for item in result.introduced}
+        seen = yield self._probe(unit.path, fenced)
+        self._results[unit.id].recompiles += seen.recompiles
+        self._results[unit.id].notes.extend(_notes(seen))
+        yield from self._judge(unit.path, self._recompiles(seen), fenced)
+
+    def _judge(
+        self, path: str, faults: Sequence[Fault], fenced: tuple[str, ...]
+    ) -> Generator[Probe, Observation, bool]:
+        """Give faults of a module to those that bring them; returns whether there were any."""
+        if not faults:
+            return False
+        culprits: list[str] = []
+        answers: dict[int, bool] = {}
+        for child in self._tree.called_children(path):
+            unit = self._unit_of.get(child)
+            if unit is None or child in fenced or self._results[unit.id].skipped:
+                continue
+            if unit.id not in answers:
+                below = tuple(moved_path(other, child, unit.path) for other in fenced)
+                seen = yield self._probe(unit.path, below)
+                self._results[unit.id].recompiles += seen.recompiles
+                answers[unit.id] = yield from self._judge(unit.path, self._recompiles(seen), below)
+            if answers[unit.id]:
+                culprits.append(child)
+        if culprits:
+            result = self._results[self._unit_of[path].id]
+            result.inherited.extend(InheritedFault(fault=fault) for fault in faults)
+            # One guard fails first and hides the others: look again without those that are known.
+            faults = self._recompiles((yield self._probe(path, (*fenced, *culprits))))
+        for fault in faults:
+            self._introduce(path, fault)
+        return True
+
+    def _introduce(self, path: str, fault: Fault) -> None:
+        result = self._results[self._unit_of[path].id]
+        owner = owner_of(self._tree, path, fault)
+        if owner is None or owner not in self._unit_of:
+            result.introduced.append(IntroducedFault(path=path, fault=fault))
+            return
+        result.inherited.append(InheritedFault(fault=fault))
+        owners = fault.owners if len(fault.owners) > 1 else ()
+        self._results[self._unit_of[owner].id].introduced.append(
+            IntroducedFault(path=owner, fault=fault, seen_in=path, instances=owners)
+        )
+
+    def _recompiles(self, seen: Observation) -> list[Fault]:
+        return [fault for fault in seen.faults if fault.kind is Kind.RECOMPILE and fault_key(fault) not in self._known]
+
+    def _probe(self, path: str, fenced: tuple[str, ...]) -> Probe:
+        return Probe(unit=self._unit_of[path].id, path=path, fenced=fenced, purpose="variants", variants=self._count)
+
+
+def _notes(seen: Observation) -> list[str]:
+    failed = [fault for fault in seen.faults if fault.kind is not Kind.RECOMPILE]
+    notes = [f"the further variants of the inputs were not all run: {fault.message}" for fault in failed]
+    return [*notes, *([seen.skipped] if seen.skipped else []), *seen.notes]

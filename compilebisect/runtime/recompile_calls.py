@@ -1,0 +1,79 @@
+"""The calls that show whether a compiled module is compiled again: the same inputs in a row, and other inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from compilebisect.core.messages import ProbeOrder
+from compilebisect.core.outcome import Fault
+from compilebisect.core.recompile import CALLS_IN_A_ROW, Recompiles, judge_recompiles
+from compilebisect.runtime import torch_internals
+from compilebisect.runtime.oracle import Oracle
+from compilebisect.runtime.recompiles import RecompileLog
+
+
+def call_again(
+    module: nn.Module, function: Callable[..., Any], oracle: Oracle, log: RecompileLog, order: ProbeOrder
+) -> Recompiles:
+    """Call what was compiled some more times with the same inputs, each time in the state that the last call left.
+
+    Args:
+        module: what `function` was compiled from.
+        function: was called once.
+        oracle: calls it.
+        log: what was compiled again in that first call.
+        order: says how it was compiled.
+    """
+    # Between the first call and these ones eager mode ran: the first of the row starts where that first call did.
+    oracle.snapshot.restore()
+    oracle.run_again(function)
+    try:
+        with torch_internals.error_on_recompile():
+            for _ in range(CALLS_IN_A_ROW - 1):
+                oracle.run_again(function)
+    except torch_internals.RecompileError:
+        # Which code is made makes no difference to whether it is made again, and that of this backend costs the least.
+        seen = _row_of_calls(log.empty(), module, oracle, order, "eager")
+        return seen if seen.count else _row_of_calls(log.empty(), module, oracle, order, order.backend)
+    finally:
+        oracle.snapshot.restore()
+    return judged(log, order)
+
+
+def _row_of_calls(log: RecompileLog, module: nn.Module, oracle: Oracle, order: ProbeOrder, backend: str) -> Recompiles:
+    """Compile anew and call in a row; where each call compiles again, go on until Dynamo would give up."""
+    torch.compiler.reset()
+    function = torch.compile(module, backend=backend, dynamic=order.dynamic)
+    oracle.snapshot.restore()
+    number = 0
+    calls = CALLS_IN_A_ROW
+    while number < calls:
+        number += 1
+        with log.watching(f"call {number}"):
+            oracle.run_again(function)
+        if number == CALLS_IN_A_ROW and any(_is_endless(fault, order) for fault in judged(log, order).faults):
+            calls = torch_internals.user_recompile_limit() + 2
+    return judged(log, order)
+
+
+def _is_endless(fault: Fault, order: ProbeOrder) -> bool:
+    return _is_own(fault, order) and fault.evidence["count"] >= CALLS_IN_A_ROW - 1
+
+
+def judged(log: RecompileLog, order: ProbeOrder, *, in_variants: bool = False) -> Recompiles:
+    """Tell faults from what was to be expected; with modules fenced, only what is the module's own counts."""
+    can_turn_dynamic = order.dynamic is None and torch_internals.makes_sizes_dynamic()
+    limit = torch_internals.user_recompile_limit()
+    seen = judge_recompiles(log.events, can_turn_dynamic=can_turn_dynamic, limit=limit, in_variants=in_variants)
+    if not order.fenced:
+        return seen
+    # Fences break graphs, so that frames are compiled apart which otherwise are not.
+    return Recompiles(seen.count, tuple(fault for fault in seen.faults if _is_own(fault, order)))
+
+
+def _is_own(fault: Fault, order: ProbeOrder) -> bool:
+    return fault.owners in ((), (order.path,))

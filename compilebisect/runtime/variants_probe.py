@@ -1,0 +1,82 @@
+"""A probe that feeds one compiled module all variants of its inputs, in order, and only looks for recompiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from compilebisect.core.fingerprint import fault_key
+from compilebisect.core.messages import ProbeOrder, variant_folder
+from compilebisect.core.module_tree import GoldenCall
+from compilebisect.core.outcome import Fault, Observation
+from compilebisect.runtime import torch_internals
+from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
+from compilebisect.runtime.oracle import Oracle
+from compilebisect.runtime.probe import compile_options, fences
+from compilebisect.runtime.recompile_calls import judged
+from compilebisect.runtime.recompiles import RecompileLog
+from compilebisect.runtime.rerun import GENERATED
+from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.traceback_text import exception_line
+
+VariantInputs = Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def probe_variants(
+    model: nn.Module, order: ProbeOrder, *, on_phase: Callable[[str], None], root_inputs: VariantInputs
+) -> tuple[Observation, bool]:
+    """Carry out the probe and return what it saw, and whether the process can go on with others after it.
+
+    Each variant starts from the model's state as it was, so that only the inputs differ.
+    """
+    module = model.get_submodule(order.path)
+    pristine = StateSnapshot(module)
+    faults: dict[Any, Fault] = {}
+    notes: list[str] = []
+    count = 0
+    is_usable = True
+    for call in order.calls:
+        torch.compiler.reset()
+        log = RecompileLog(model, order.path)
+        with fences(model, order.fenced):
+            function = torch.compile(module, **compile_options(order))
+            for variant in range(order.variants):
+                try:
+                    oracle = _oracle(module, order, call, variant, root_inputs)
+                    if oracle is None:
+                        continue  # this variant does not make that call
+                    with torch_internals.watch_compile(on_phase=on_phase), log.watching(f"variant {variant + 1}"):
+                        oracle.run(function)
+                    oracle.snapshot.restore()
+                except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
+                    notes.append(f"variant {variant + 1} of the inputs fails when compiled: {exception_line(error)}")
+                    is_usable = not torch_internals.is_device_failure(error)
+                    break
+            seen = judged(log, order, in_variants=True)
+        if not is_usable:
+            break
+        pristine.restore()
+        count += seen.count
+        for fault in seen.faults:
+            faults.setdefault(fault_key(fault), fault)
+    torch.compiler.reset()
+    return Observation(faults=tuple(faults.values()), recompiles=count, notes=tuple(notes)), is_usable
+
+
+def _oracle(
+    module: nn.Module, order: ProbeOrder, call: GoldenCall, variant: int, root_inputs: VariantInputs
+) -> Oracle | None:
+    if order.path == "":
+        args, kwargs = root_inputs(variant)
+    else:
+        folder = Path(variant_folder(order.folder, variant))
+        if not golden_file(folder, order.path, call.index).exists():
+            return None
+        apply_golden_state(module, folder, order.path, call.index)
+        args, kwargs = load_golden(folder, order.path, call.index)
+    train = GENERATED if order.train else None
+    return Oracle(module, args, kwargs, call.context, seed=order.seed, train=train)
