@@ -11,10 +11,11 @@ from torch import nn
 
 from compilebisect.core.call import CallContext
 from compilebisect.runtime.compare import Comparison, compare_runs
+from compilebisect.runtime.cotangents import Cotangents
 from compilebisect.runtime.nudge import can_nudge, nudged_inputs, nudged_parameters
 from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.reference import inputs_to_float64, to_float64
-from compilebisect.runtime.rerun import Cotangents, run_once
+from compilebisect.runtime.rerun import run_once
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.values import tensors_in
 
@@ -54,6 +55,8 @@ class Oracle:
         """Run eager once; later calls give the same record."""
         if self._eager is None:
             self._eager = self.run(self._module)
+            if self._train is not None and not self._train and self._eager.requires_grad:
+                self.notes.append("no gradient of the model's loss reaches this module; made-up ones were used")
         return self._eager
 
     def run(self, module_callable: Callable[..., Any]) -> RunRecord:

@@ -23,10 +23,10 @@ from compilebisect.core.module_tree import GoldenCall, moved_path
 from compilebisect.core.outcome import Fault, Observation
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.compare import Comparison
+from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.faults import causes, fault_from_break, fault_from_error, faults_from_comparison
-from compilebisect.runtime.golden import apply_golden_state, load_golden
+from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.oracle import Oracle
-from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.torch_internals import FRAME_SKIPPED, CompileWatcher
 
@@ -100,6 +100,7 @@ def oracle_for(
     The root's inputs are made anew rather than read from a file, which not every argument survives.
     """
     folder = Path(order.folder)
+    cotangents = load_cotangents(golden_file(folder, path, call.index)) if order.train else None
     if path == "" and root_inputs is not None:
         args, kwargs = root_inputs()
     else:
@@ -111,7 +112,7 @@ def oracle_for(
         kwargs,
         call.context,
         seed=order.seed,
-        train=GENERATED if order.train else None,
+        train=cotangents,
         tolerance=order.tolerance,
     )
 
