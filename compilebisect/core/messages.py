@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import msgspec
 
 from compilebisect.core.module_tree import GoldenCall, ModuleRecord
@@ -26,6 +28,7 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     `calls` are golden calls of `path`, whose values lie in `folder`; `instances` are further modules of the unit with
     their own golden calls. `backend` is the name of the backend, `fenced` the paths of modules that stay eager.
+    `tolerance` is (rtol, atol) for all modules, `tolerances` for those whose path fits a glob.
     """
 
     path: str
@@ -39,7 +42,14 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     train: bool = False
     seed: int = 0
     tolerance: tuple[float, float] | None = None
+    tolerances: dict[str, tuple[float, float]] = {}
     compares_values: bool = True
+
+    def tolerance_for(self, path: str) -> tuple[float, float] | None:
+        """Return the tolerance that was given for a module, None where it is to be measured."""
+        if self.tolerance is not None:
+            return self.tolerance
+        return next((given for pattern, given in self.tolerances.items() if fnmatchcase(path, pattern)), None)
 
 
 class CaptureOrder(msgspec.Struct, frozen=True):

@@ -32,8 +32,9 @@ from compilebisect.runtime.torch_internals import FRAME_SKIPPED, CompileWatcher
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """A compiled run: its record or the exception that ended it, and what Dynamo did."""
+    """A compiled run: what ran, its record or the exception that ended it, and what Dynamo did."""
 
+    function: Callable[..., Any]
     record: Any
     error: BaseException | None
     watcher: Any
@@ -85,11 +86,12 @@ def compiled_run(
     started = time.perf_counter()
     on_phase("running")  # where the code was compiled for another instance, Dynamo will not say so
     with torch_internals.watch_compile(on_phase=on_phase) as watcher:
+        function = torch.compile(module, **compile_options(order))
         try:
-            record = oracle.run(torch.compile(module, **compile_options(order)))
+            record = oracle.run(function)
         except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
-            return Compiled(None, error, watcher, time.perf_counter() - started)
-    return Compiled(record, None, watcher, time.perf_counter() - started)
+            return Compiled(function, None, error, watcher, time.perf_counter() - started)
+    return Compiled(function, record, None, watcher, time.perf_counter() - started)
 
 
 def oracle_for(
@@ -113,7 +115,7 @@ def oracle_for(
         call.context,
         seed=order.seed,
         train=cotangents,
-        tolerance=order.tolerance,
+        tolerance=order.tolerance_for(path),
     )
 
 
@@ -159,7 +161,7 @@ def _probe_call(
     if compiled.error is not None:
         findings.take_error(compiled, call, instance=instance)
     elif order.compares_values:
-        findings.take_comparison(path, oracle.judge(compiled.record), call)
+        findings.take_comparison(path, oracle.judge(compiled.record, compiled.function), call)
     return True
 
 

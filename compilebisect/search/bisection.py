@@ -9,6 +9,7 @@ import msgspec
 
 from compilebisect import errors
 from compilebisect.core.fingerprint import worst
+from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.messages import Answer, CaptureOrder, Description, ProbeOrder
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Kind, Observation
@@ -55,6 +56,7 @@ class Bisection:
                 fix="Make large numbers in Python, with --inputs or a factory function.",
             ) from error
         self.needs_fresh_interpreter = False
+        self._tolerances = parse_spec(settings.spec).tolerances if settings.inputs is None else {}
         self._idle: list[Worker] = []
         self._busy: dict[Worker, Probe] = {}
         self._golden: Worker | None = None
@@ -171,6 +173,7 @@ class Bisection:
             train=settings.train,
             seed=settings.seed,
             tolerance=settings.tolerance,
+            tolerances=self._tolerances,
             compares_values=self._compares_values(),
         )
 

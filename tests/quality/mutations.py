@@ -132,7 +132,7 @@ class Lab:
 
     def _observe_healthy(self, wanted: Probe) -> Observation:
         self._healthy[wanted] = self._observe(wanted)
-        assert self._healthy[wanted].graphs, f"{wanted.path} was not compiled"
+        assert self._healthy[wanted].graphs, f"{wanted.path} was not compiled: {self._healthy[wanted]}"
         return self._healthy[wanted]
 
     def _observe(self, wanted: Probe) -> Observation:

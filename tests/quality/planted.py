@@ -119,16 +119,21 @@ IN_PLACE: dict[str, Callable[..., Any]] = {
 
 
 def _plant(gm: fx.GraphModule, node: fx.Node, fault: Fault) -> int:
-    if fault.how in ("dropped write", "stale buffer") and fault.graph == "dynamo":
+    if fault.how == "dropped write":
         with gm.graph.inserting_after(node):
-            if fault.how == "dropped write":
-                new = gm.graph.call_function(IN_PLACE[fault.target], node.args, node.kwargs)
-            else:  # what is read behind the write is from before it, while the write itself is made
-                with gm.graph.inserting_before(node):
-                    new = gm.graph.call_function(torch.clone, (node.args[0],))
+            new = gm.graph.call_function(IN_PLACE[fault.target], node.args, node.kwargs)
         node.replace_all_uses_with(new)
-        if fault.how == "dropped write":
-            gm.graph.erase_node(node)
+        gm.graph.erase_node(node)
+        return 1
+    if (
+        fault.how == "stale buffer"
+    ):  # the write is made, but what reads the memory afterwards sees what was there before
+        with gm.graph.inserting_before(node):
+            old = gm.graph.call_function(torch.clone, (node.args[0],))
+        later = list(gm.graph.nodes)[list(gm.graph.nodes).index(node) + 1 :]
+        for reader in later:
+            for name in _names_of_memory(node):
+                reader.replace_input_with(name, old)
         return 1
     if not node.users:
         return 0
@@ -142,6 +147,15 @@ def _plant(gm: fx.GraphModule, node: fx.Node, fault: Fault) -> int:
             new = gm.graph.call_function(HOW[fault.how], (node, fault.size))
     node.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
     return 1
+
+
+def _names_of_memory(node: fx.Node) -> list[fx.Node]:
+    """List the nodes that stand for the tensor that an operator writes: itself, and what it was given."""
+    names = [node]
+    while isinstance(node.args[0] if node.args else None, fx.Node) and _name(node) in IN_PLACE:
+        node = node.args[0]
+        names.append(node)
+    return names
 
 
 def _before(node: fx.Node) -> list[fx.Node]:

@@ -9,6 +9,9 @@ import torch._inductor.config as inductor_config
 from tests.quality.mutations import Case, Lab
 from tests.quality.planted import Fault
 
+# Dynamo looks at `.grad` of all inputs, also of those that are no leaves, as inside a model
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+
 
 @pytest.fixture(autouse=True)
 def _config_stays_as_it_was():
@@ -30,7 +33,6 @@ SMALLEST = 4 * 16 * 2.0**-23
             [
                 Fault("dynamo", "AddBias", "iadd", "dropped write"),
                 Fault("dynamo", "RunningMean", "add_", "stale buffer"),
-                Fault("dynamo", "Recorder", "setitem", "dropped write"),
                 Fault("forward", "Recorder", "mul", "one element", SMALLEST),
             ],
         ),
@@ -38,11 +40,9 @@ SMALLEST = 4 * 16 * 2.0**-23
             Case("MlpNet", "float32", True, 0),
             [
                 Fault("backward", "Up", "mm", "scaled", SMALLEST),
-                Fault("backward", "Gelu", "gelu_backward", "truncated"),
                 Fault("forward", "MlpNet", "mul", "last row zeroed"),
             ],
         ),
-        (Case("AttentionNet", "bfloat16", False, 0), [Fault("forward", "Attention", "_softmax", "scaled", 0.1)]),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else "",
 )
