@@ -39,7 +39,7 @@ __all__ = [
     "parse_spec",
 ]
 
-_TOP_KEYS = ("args", "kwargs", "dims", "train")
+_TOP_KEYS = ("args", "kwargs", "dims", "train", "tolerances")
 _DIM_KEYS = ("values",)
 _ROOT = "input spec"
 _FORMS = 'Give an object {"args": [...], "kwargs": {...}, "dims": {...}}, an object of keyword arguments, or a list.'
@@ -81,6 +81,7 @@ def parse_spec(raw: Any) -> InputSpec:
         kwargs=_kwargs(kwargs, "kwargs", parser),
         dims=dims,
         train=_train(raw["train"]) if "train" in raw else None,
+        tolerances=_tolerances(raw.get("tolerances", {})),
     )
 
 
@@ -145,6 +146,22 @@ def _dim_values(name: str, raw: Any) -> tuple[int, ...]:
     if not raw:
         raise SpecError(f"dim {name!r} has no values", where=where, fix="Give at least one size: [2].")
     return tuple(natural_number(item, child_path(where, index)) for index, item in enumerate(raw))
+
+
+def _tolerances(raw: Any) -> dict[str, tuple[float, float]]:
+    fix = 'Write {"encoder.*": [1e-3, 1e-5]}, or one number for both.'
+    if not isinstance(raw, dict):
+        text = f"must be an object of module paths with their tolerances, not {type_name(raw)}"
+        raise SpecError(text, where="tolerances", fix=fix)
+    found = {}
+    for pattern, item in raw.items():
+        where = child_path("tolerances", pattern)
+        numbers = item if isinstance(item, list) else [item]
+        is_numeric = all(isinstance(n, (int, float)) and not isinstance(n, bool) for n in numbers)
+        if len(numbers) not in (1, 2) or not is_numeric or not all(0 <= n < float("inf") for n in numbers):
+            raise SpecError("must be a number, or [rtol, atol], none of them negative", where=where, fix=fix)
+        found[pattern] = (float(numbers[0]), float(numbers[-1]))
+    return found
 
 
 def _train(raw: Any) -> Train:

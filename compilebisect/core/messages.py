@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import msgspec
 
 from compilebisect.core.module_tree import GoldenCall, ModuleRecord
@@ -28,6 +30,7 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     their own golden calls. `backend` is the name of the backend, `fenced` the paths of modules that stay eager.
     With `variants` the module is fed that many variants of its inputs in a row, and only recompiles are looked for;
     the variant with the number k has its golden calls in the folder that `variant_folder` gives.
+    `tolerance` is (rtol, atol) for all modules, `tolerances` for those whose path fits a glob.
     """
 
     path: str
@@ -41,9 +44,16 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     train: bool = False
     seed: int = 0
     tolerance: tuple[float, float] | None = None
+    tolerances: dict[str, tuple[float, float]] = {}
     compares_values: bool = True
     looks_for_recompiles: bool = False
     variants: int = 0
+
+    def tolerance_for(self, path: str) -> tuple[float, float] | None:
+        """Return the tolerance that was given for a module, None where it is to be measured."""
+        if self.tolerance is not None:
+            return self.tolerance
+        return next((given for pattern, given in self.tolerances.items() if fnmatchcase(path, pattern)), None)
 
 
 def variant_folder(folder: str, variant: int) -> str:

@@ -94,12 +94,16 @@ class Train(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of the model's forward, for each variant of the named sizes."""
+    """The arguments of the model's forward, for each variant of the named sizes.
+
+    `tolerances` has (rtol, atol) by glob over module paths; the first one that fits counts.
+    """
 
     args: tuple[Leaf, ...] = ()
     kwargs: dict[str, Leaf] = {}
     dims: dict[str, tuple[int, ...]] = {}
     train: Train | None = None
+    tolerances: dict[str, tuple[float, float]] = {}
 
     @property
     def variant_count(self) -> int:

@@ -184,7 +184,7 @@ def _value_lines(case: ReproCase, what: str) -> list[str]:
 def tolerance(case: ReproCase) -> tuple[float, float, str]:
     """Return rtol, atol and where they come from."""
     if case.tolerance is not None:
-        return (*case.tolerance, "as given with --tolerance")
+        return (*case.tolerance, "as given with --tolerance or in the spec")
     dtype = lowest_dtype(case)
     rtol, atol = _TOLERANCES[dtype]
     differences = msgspec.to_builtins(case.fault.evidence.get("differences", ()))

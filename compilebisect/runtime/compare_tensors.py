@@ -54,6 +54,8 @@ def tensor_layout_difference(
     return None
 
 
+#: What is no fault, and yet worth saying.
+_NOTED = (Outcome.NON_DETERMINISTIC, Outcome.ILL_CONDITIONED, Outcome.ACCUMULATED_ROUNDING)
 #: Elements that are looked at to accept a result at once; what is not accepted is measured with more.
 _QUICK_SAMPLE = 1 << 12
 
@@ -169,7 +171,7 @@ class TensorComparer:
             max_rel_error=difference.largest,
         )
         figures, verdict = self._settle(place, figures, eager, compiled)
-        if verdict.outcome in (Outcome.NON_DETERMINISTIC, Outcome.ILL_CONDITIONED):
+        if verdict.outcome in _NOTED:
             self._notes.append(f"{place}: {verdict.outcome.value}: {verdict.text}")
         if not verdict.is_fault:
             return None

@@ -148,6 +148,8 @@ def faults_from_comparison(comparison: Comparison) -> list[Fault]:
                     for item in comparison.differences[:20]
                 ],
                 "count": len(comparison.differences),
+                "yardstick": first.verdict.yardstick if first.verdict is not None else "has to be equal",
+                "pass": "backward" if all(d.path.startswith("grad.") for d in comparison.differences) else "forward",
             },
         )
     ]

@@ -21,6 +21,7 @@ from torch import nn
 
 from compilebisect.core.call import CallContext
 from compilebisect.core.module_tree import GoldenCall
+from compilebisect.runtime.cotangents import keep_cotangents
 from compilebisect.runtime.describe import MAX_SIGNATURES, first_paths
 from compilebisect.runtime.frames import call_site
 from compilebisect.runtime.values import flatten
@@ -32,10 +33,12 @@ _LONGEST_TEXT = 120
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RuntimeError, NotImplementedError, ValueError)
 
 
+#: Told path, module, args and kwargs before a call; what it returns is told the output, if it is a function.
+OnCall = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any]], Callable[[Any], None] | None]
+
+
 @contextmanager
-def watch_calls(
-    model: nn.Module, on_call: Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any]], None]
-) -> Iterator[list[str]]:
+def watch_calls(model: nn.Module, on_call: OnCall) -> Iterator[list[str]]:
     """Call `on_call(path, module, args, kwargs)` before each call of a module of `model`.
 
     Yields a list that names, after an exception, the modules that it went through, the innermost first.
@@ -49,12 +52,15 @@ def watch_calls(
         path = paths.get(id(self))
         if path is None:
             return original(self, *args, **kwargs)
-        on_call(path, self, args, kwargs)
+        on_return = on_call(path, self, args, kwargs)
         try:
-            return original(self, *args, **kwargs)
+            output = original(self, *args, **kwargs)
         except Exception:
             failed_in.append(path)
             raise
+        if on_return is not None:
+            on_return(output)
+        return output
 
     nn.Module.__call__ = watched  # type: ignore[method-assign]
     try:
@@ -156,7 +162,10 @@ def _modes(module: nn.Module) -> dict[str, Any]:
 
 
 class Capture:
-    """Writes the arguments of chosen calls, and what changed on the module since it was loaded, to files."""
+    """Writes the arguments of chosen calls, and what changed on the module since it was loaded, to files.
+
+    If a backward pass follows, the gradients of the outputs are kept as well.
+    """
 
     def __init__(self, model: nn.Module, wanted: dict[str, set[int]], folder: Path) -> None:
         self.failures: dict[str, str] = {}
@@ -165,13 +174,21 @@ class Capture:
         self._folder = folder
         self._fresh = {path: _attribute_marks(model.get_submodule(path)) for path in wanted}
 
-    def note(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep the call if it is wanted."""
+    def note(
+        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Any], None] | None:
+        """Keep the call if it is wanted; returns what is to be told its output."""
         index = self._counts.get(path, 0)
         self._counts[path] = index + 1
         if index not in self._wanted.get(path, ()):
-            return
+            return None
         file = golden_file(self._folder, path, index)
+        self._keep_inputs(path, module, args, kwargs, file)
+        return lambda output: keep_cotangents(output, file)
+
+    def _keep_inputs(
+        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], file: Path
+    ) -> None:
         state = _changed_attributes(module, self._fresh[path])
         try:
             torch.save({"args": args, "kwargs": kwargs}, file)

@@ -24,21 +24,21 @@ from compilebisect.core.outcome import Fault, Observation
 from compilebisect.core.recompile import Recompiles
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.compare import Comparison
+from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.faults import causes, fault_from_break, fault_from_error, faults_from_comparison
-from compilebisect.runtime.golden import apply_golden_state, load_golden
+from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.recompile_calls import call_again
 from compilebisect.runtime.recompiles import RecompileLog
-from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.torch_internals import FRAME_SKIPPED, CompileWatcher
 from compilebisect.runtime.traceback_text import exception_line
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """A compiled run: what was run, its record or the exception that ended it, and what Dynamo did."""
+    """A compiled run: what ran, its record or the exception that ended it, and what Dynamo did."""
 
-    function: Any
+    function: Callable[..., Any]
     record: Any
     error: BaseException | None
     watcher: Any
@@ -107,6 +107,7 @@ def oracle_for(
     The root's inputs are made anew rather than read from a file, which not every argument survives.
     """
     folder = Path(order.folder)
+    cotangents = load_cotangents(golden_file(folder, path, call.index)) if order.train else None
     if path == "" and root_inputs is not None:
         args, kwargs = root_inputs()
     else:
@@ -118,8 +119,8 @@ def oracle_for(
         kwargs,
         call.context,
         seed=order.seed,
-        train=GENERATED if order.train else None,
-        tolerance=order.tolerance,
+        train=cotangents,
+        tolerance=order.tolerance_for(path),
     )
 
 
@@ -168,7 +169,7 @@ def _probe_call(
         findings.take_error(compiled, call, instance=instance)
         return True
     if order.compares_values:
-        findings.take_comparison(path, oracle.judge(compiled.record), call)
+        findings.take_comparison(path, oracle.judge(compiled.record, compiled.function), call)
     if log is None:
         return True
     on_phase("running")

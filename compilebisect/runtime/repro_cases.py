@@ -51,7 +51,7 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         "config": order.config,
         "train": order.probe.train,
         "seed": order.probe.seed,
-        "tolerance": order.probe.tolerance,
+        "tolerance": order.probe.tolerance_for(order.probe.path),
         "deadline_s": order.deadline_s,
         "environment": order.environment,
     }

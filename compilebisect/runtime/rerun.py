@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,16 @@ from torch import nn
 
 from compilebisect.core.call import CallContext
 from compilebisect.core.tolerance import FLOORS
+from compilebisect.runtime.cotangents import Cotangents, made_up_cotangent
 from compilebisect.runtime.figures import dtype_name, is_inexact
 from compilebisect.runtime.grad_leaves import GradLeaves
+from compilebisect.runtime.loss import Loss
 from compilebisect.runtime.record import RunRecord, alias_pairs
 from compilebisect.runtime.state import StateSnapshot
-from compilebisect.runtime.tensor_copy import TensorCloner, is_plain, storage_key
+from compilebisect.runtime.tensor_copy import TensorCloner, storage_key
 from compilebisect.runtime.values import clone_value, map_tensors, tensors_in
 
-#: Cotangents by the path of an output; those that are missing are generated.
-Cotangents = Mapping[str, torch.Tensor]
+#: No cotangents by the path of an output: they are made up for all outputs.
 GENERATED: Cotangents = {}
 
 
@@ -34,7 +35,7 @@ def run_once(
     seed: int = 0,
     snapshot: StateSnapshot | None = None,
     module: nn.Module | None = None,
-    train: Cotangents | None = None,
+    train: Cotangents | Loss | None = None,
 ) -> RunRecord:
     """Run a module as in its golden call; the given inputs stay as they are.
 
@@ -46,7 +47,8 @@ def run_once(
         seed: for all random number generators.
         snapshot: the state to start from; put back before the run, not after it.
         module: whose parameters and buffers count, where there is no snapshot to tell.
-        train: runs backward too, on these cotangents (`GENERATED` for made-up ones), and collects gradients.
+        train: runs backward too, from these cotangents (`GENERATED` for made-up ones) or from this loss of the output,
+            and collects gradients. A call that ran without grad mode is none of a backward pass.
 
     Raises:
         Exception: whatever the module raises.
@@ -58,7 +60,9 @@ def run_once(
         module = module_callable
     owned = _owned_tensors(module)
     leaves = None
-    with _switches(module, context, is_training=train is not None):
+    if context.grad_mode != "grad":
+        train = None
+    with _switches(module, context):
         if train is not None:
             leaves = GradLeaves(args, kwargs)
             run_args, run_kwargs = leaves.args, leaves.kwargs
@@ -70,10 +74,14 @@ def run_once(
         inputs = [*tensors_in(run_args, "inputs.args"), *tensors_in(run_kwargs, "inputs.kwargs")]
         seed_all(seed)
         generators = _generator_states()
-        output = module_callable(*run_args, **run_kwargs)
+        with _autocast(context):  # for the forward alone, as torch wants it
+            output = module_callable(*run_args, **run_kwargs)
         draws_random = any(not torch.equal(*pair) for pair in zip(generators, _generator_states(), strict=True))
     named_outputs = tensors_in(output, "output")
-    grads = _backward(named_outputs, leaves, owned, train, seed) if leaves is not None and train is not None else {}
+    grads: dict[str, torch.Tensor | None] = {}
+    if leaves is not None and train is not None:
+        _run_backward(output, named_outputs, train, seed)
+        grads = _collect_gradients(leaves, owned)
     if _is_cuda_in_use():
         torch.cuda.synchronize()  # an error on the device must show in the run that made it
     return RunRecord(
@@ -103,15 +111,21 @@ def _owned_tensors(module: nn.Module | None) -> list[tuple[str, torch.Tensor]]:
 
 
 @contextlib.contextmanager
-def _switches(module: nn.Module | None, context: CallContext, *, is_training: bool) -> Iterator[None]:
+def _switches(module: nn.Module | None, context: CallContext) -> Iterator[None]:
     if module is not None and module.training != context.training:
         module.train(context.training)
     with contextlib.ExitStack() as stack:
-        if context.grad_mode == "inference" and not is_training:
+        if context.grad_mode == "inference":
             stack.enter_context(torch.inference_mode())
         else:
             stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.set_grad_enabled(is_training or context.grad_mode == "grad"))
+            stack.enter_context(torch.set_grad_enabled(context.grad_mode == "grad"))
+        yield
+
+
+@contextlib.contextmanager
+def _autocast(context: CallContext) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
         for device, dtype in context.autocast:
             stack.enter_context(torch.autocast(device, dtype=getattr(torch, dtype)))
         yield
@@ -128,21 +142,26 @@ def _generator_states() -> list[torch.Tensor]:
     return states
 
 
-def _backward(
-    outputs: list[tuple[str, torch.Tensor]],
-    leaves: GradLeaves,
-    owned: list[tuple[str, torch.Tensor]],
-    cotangents: Cotangents,
-    seed: int,
-) -> dict[str, torch.Tensor | None]:
-    roots = {id(tensor): (path, tensor) for path, tensor in outputs if tensor.requires_grad and is_inexact(tensor)}
+def _run_backward(output: Any, named: list[tuple[str, torch.Tensor]], train: Cotangents | Loss, seed: int) -> None:
     with torch.inference_mode(False), torch.enable_grad():
-        if roots:
-            given = [
-                cotangents[path] if path in cotangents else _generated_cotangent(tensor, seed + number + 1)
-                for number, (path, tensor) in enumerate(roots.values())
-            ]
-            torch.autograd.backward([tensor for _, tensor in roots.values()], given)
+        if callable(train):
+            loss = train(output)
+            if loss is not None:
+                loss.backward()  # type: ignore[no-untyped-call] # torch left it without annotations
+            return
+        roots = {id(tensor): (path, tensor) for path, tensor in named if tensor.requires_grad and is_inexact(tensor)}
+        chosen: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for number, (path, tensor) in enumerate(roots.values()):
+            given = train.get(path)
+            if given is not None and given.shape == tensor.shape:
+                chosen.append((tensor, given.to(tensor.device, tensor.dtype)))
+            elif given is not None or not train:  # another shape than the golden call's is a finding of its own
+                chosen.append((tensor, made_up_cotangent(tensor, seed + number + 1)))
+        if chosen:
+            torch.autograd.backward([tensor for tensor, _ in chosen], [cotangent for _, cotangent in chosen])
+
+
+def _collect_gradients(leaves: GradLeaves, owned: list[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor | None]:
     grads = leaves.gradients()
     grads.update((path, tensor.grad) for path, tensor in owned if tensor.is_leaf and tensor.requires_grad)
     detached = {path: None if grad is None else grad.detach() for path, grad in grads.items()}
@@ -150,14 +169,6 @@ def _backward(
         if tensor.is_leaf:
             tensor.grad = None
     return detached
-
-
-def _generated_cotangent(output: torch.Tensor, seed: int) -> torch.Tensor:
-    if not is_plain(output):
-        return torch.ones_like(output)
-    generator = torch.Generator(device=output.device).manual_seed(seed)
-    drawn = torch.randn(output.shape, generator=generator, device=output.device, dtype=torch.float32)
-    return drawn.to(output.dtype)
 
 
 def _frozen(output: Any, owned: list[tuple[str, torch.Tensor]]) -> Any:

@@ -16,12 +16,13 @@ from compilebisect.core.call import CallContext
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.messages import CaptureOrder, Description
 from compilebisect.core.nearest import did_you_mean
-from compilebisect.errors import BadFork, CannotTestError, EagerFailure, UsageError
+from compilebisect.errors import BadFork, CannotTestError, CompilebisectError, EagerFailure, UsageError
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.describe import module_records, watch_methods
 from compilebisect.runtime.golden import CallLog, Capture, watch_calls
 from compilebisect.runtime.inputs import build_inputs, check_signature, load_inputs_function
-from compilebisect.runtime.rerun import GENERATED, run_once
+from compilebisect.runtime.loss import DEFAULT_LOSS, Loss, load_loss
+from compilebisect.runtime.rerun import run_once
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.target import load_target
 from compilebisect.runtime.traceback_text import user_traceback
@@ -108,8 +109,10 @@ class Session:
                     self.context(),
                     seed=self.settings.seed,
                     snapshot=snapshot,
-                    train=GENERATED if self.settings.train else None,
+                    train=self.loss(),
                 )
+            except CompilebisectError:
+                raise
             except Exception as error:
                 raise self._eager_failure(error, failed_in, log.last_signatures) from error
         seconds = time.perf_counter() - started
@@ -143,6 +146,7 @@ class Session:
                 self.context(),
                 seed=self.settings.seed,
                 snapshot=snapshot,
+                train=self.loss(),
             )
         snapshot.restore()
         return capture.failures
@@ -151,6 +155,14 @@ class Session:
         if self.settings.inputs is None:
             return parse_spec(self.settings.spec).variant_count
         return self._input_sets
+
+    def loss(self) -> Loss | None:
+        """Return what the backward pass of the whole model starts from; None where only the forward is checked."""
+        settings = self.settings
+        if not settings.train:
+            return None
+        train = parse_spec(settings.spec).train if settings.inputs is None else None
+        return load_loss(train.loss if train is not None else DEFAULT_LOSS, settings.spec_dir)
 
     def context(self) -> CallContext:
         """Return the circumstances in which the whole model is called."""

@@ -10,6 +10,7 @@ import msgspec
 
 from compilebisect import errors
 from compilebisect.core.fingerprint import worst
+from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.messages import Answer, CaptureOrder, Description, ProbeOrder
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Kind, Observation
@@ -59,6 +60,7 @@ class Bisection:
                 fix="Make large numbers in Python, with --inputs or a factory function.",
             ) from error
         self.needs_fresh_interpreter = False
+        self._tolerances = parse_spec(settings.spec).tolerances if settings.inputs is None else {}
         #: For the thread that proves faults while the walk goes on.
         self.errands = Errands(supervisor)
         #: Told of each fault as soon as its module is known.
@@ -203,6 +205,7 @@ class Bisection:
             train=settings.train,
             seed=settings.seed,
             tolerance=settings.tolerance,
+            tolerances=self._tolerances,
             compares_values=self._compares_values(),
             looks_for_recompiles=Kind.RECOMPILE in settings.check and probe.purpose not in ("ladder", "region"),
             variants=probe.variants,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from compilebisect.core.input_spec import (
     TensorLeaf,
     parse_spec,
 )
+from compilebisect.core.messages import ProbeOrder
 from compilebisect.errors import SpecError
 
 
@@ -96,6 +98,10 @@ def test_parameters_may_be_called_like_keys_of_leaves(name: str) -> None:
         ({"x": [1, "n"], "dims": {"n": [1]}}, "x", "unknown key 'x'"),
         ({"shape": [2], "dtype": "int64"}, "input spec", "a single leaf"),
         ({"kwargs": {}, "train": True}, "train", "must be an object"),
+        ({"kwargs": {}, "tolerances": [1e-3]}, "tolerances", "must be an object"),
+        ({"kwargs": {}, "tolerances": {"a": "loose"}}, "tolerances.a", "must be a number"),
+        ({"kwargs": {}, "tolerances": {"a": [1e-3, -1]}}, "tolerances.a", "none of them negative"),
+        ({"kwargs": {}, "tolerances": {"a": [1, 2, 3]}}, "tolerances.a", "[rtol, atol]"),
         ({"kwargs": {}, "train": {"los": "sum"}}, "train.los", "unknown key 'los'; did you mean 'loss'?"),
         ({"kwargs": {}, "train": {"loss": 3}}, "train.loss", "must be a string"),
         ({"kwargs": {}, "train": {"loss": "loss.txt:f"}}, "train.loss", "does not name a function"),
@@ -346,3 +352,14 @@ def test_any_json_is_parsed_or_refused_with_a_path(raw: Any) -> None:
         assert error.fix
     else:
         assert spec.variant_count >= 1
+
+
+def test_tolerances_are_kept_by_glob_in_their_order() -> None:
+    spec = parse_spec({"args": [], "tolerances": {"encoder.*": [1e-3, 1e-5], "*": 0.01}})
+    assert list(spec.tolerances.items()) == [("encoder.*", (1e-3, 1e-5)), ("*", (0.01, 0.01))]
+
+
+def test_the_first_glob_that_fits_a_module_counts_and_the_option_overrides_all() -> None:
+    order = ProbeOrder(path="", folder="", calls=(), tolerances={"encoder.*": (1e-3, 1e-5), "enc*": (0.1, 0.1)})
+    assert [order.tolerance_for(path) for path in ("encoder.0", "encoder", "")] == [(1e-3, 1e-5), (0.1, 0.1), None]
+    assert msgspec.structs.replace(order, tolerance=(1.0, 0.0)).tolerance_for("encoder.0") == (1.0, 0.0)

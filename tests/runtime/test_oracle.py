@@ -230,3 +230,43 @@ def test_the_layout_of_what_lies_in_a_cache_is_nobody_elses_business():
 
     oracle = Oracle(Fills(), (torch.randn(3, 4),), {}, EVAL)
     assert oracle.check(lambda x: Fills()(x, turned=True)).is_equal
+
+
+def test_what_only_one_seed_shows_is_noted_and_not_blamed():
+    module, x = nn.Linear(4, 4).eval(), torch.randn(3, 4)
+    oracle = Oracle(module, (x,), {}, EVAL, seed=5)
+    comparison = oracle.check(lambda x: module(x) * (1.5 if torch.initial_seed() == 5 else 1.0))
+    assert comparison.is_equal
+    assert any("other seeds do not show it" in note for note in comparison.notes)
+
+
+def test_what_a_further_seed_shows_is_a_finding_although_its_neighbour_hides_it():
+    module, x = nn.Linear(4, 4).eval(), torch.randn(3, 4)
+    oracle = Oracle(module, (x,), {}, EVAL, seed=5)
+    assert not oracle.check(lambda x: module(x) * (1.0 if torch.initial_seed() == 6 else 1.5)).is_equal
+
+
+def test_a_module_that_differs_from_itself_is_noted_with_figures():
+    calls = []
+
+    class Unsteady(nn.Module):
+        def forward(self, x):
+            calls.append(1)
+            return x + 0.01 * torch.randn(x.shape, generator=torch.Generator().manual_seed(len(calls)))
+
+    module, x = Unsteady().eval(), torch.randn(50, 4)
+    comparison = Oracle(module, (x,), {}, EVAL).check(lambda x: module(x))
+    assert comparison.is_equal
+    assert any("non-deterministic: eager differs from itself by 0.0" in note for note in comparison.notes)
+
+
+def test_rounding_that_adds_up_is_noted_with_figures():
+    class Grows(nn.Module):
+        def forward(self, x):
+            for _ in range(2000):
+                x = x * 1.0001
+            return x
+
+    comparison = Oracle(Grows().eval(), (torch.rand(100),), {}, EVAL).check(lambda x: x * 1.0001**2000)
+    assert comparison.is_equal
+    assert any("accumulated rounding: eager itself is" in note for note in comparison.notes)

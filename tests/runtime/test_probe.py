@@ -157,6 +157,23 @@ def test_other_values_are_a_divergence(tmp_path):
     assert (fault.kind, fault.type) == (Kind.DIVERGENCE, "values")
 
 
+def test_the_finding_says_which_yardstick_decided(tmp_path):
+    (fault,) = observe(OtherWhenCompiled(), tmp_path, torch.rand(2, 4)).faults
+    assert fault.evidence["yardstick"] == "tolerance of float32", "eager is exact here, so float64 tells nothing"
+    (fault,) = observe(Parent(OtherWhenCompiled()), tmp_path, torch.rand(2, 4)).faults
+    assert fault.evidence["yardstick"] == "float64 reference"
+    (fault,) = observe(OtherWhenCompiled(), tmp_path, torch.rand(2, 4), tolerances={"*": (0.1, 0.0)}).faults
+    assert fault.evidence["yardstick"] == "given tolerance rtol=0.1, atol=0"
+    assert not observe(OtherWhenCompiled(), tmp_path, torch.rand(2, 4), tolerances={"": (0.6, 0.0)}).faults
+
+
+def test_a_module_has_the_tolerance_of_its_own_path_and_its_instances_have_theirs(tmp_path):
+    model = nn.Sequential(OtherWhenCompiled(), OtherWhenCompiled())
+    inputs = (tmp_path, torch.rand(2, 4))
+    seen = observe(model, *inputs, path="0", instances=("1",), tolerances={"1": (1.0, 0.0)})
+    assert list(seen.faults_by_instance) == ["0"]
+
+
 def test_an_instance_with_sick_weights_is_named_alone(tmp_path):
     class Gate(nn.Module):
         def __init__(self, opens):

@@ -1,0 +1,66 @@
+"""The whole walk over one model in this process: quick enough for hundreds of models, and nothing of it is a double."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from compilebisect.core.messages import CaptureOrder, ProbeOrder
+from compilebisect.core.module_tree import ModuleTree
+from compilebisect.core.outcome import Kind, Observation
+from compilebisect.core.unit_result import Probe
+from compilebisect.core.units import units_of
+from compilebisect.core.walk import Walk
+from compilebisect.runtime.probe import probe
+from compilebisect.runtime.session import Session
+from compilebisect.settings import Settings
+
+
+class Bench:
+    """One model with its golden calls, over which the walk may go many times."""
+
+    def __init__(self, target: str, spec: Any, *, backend: str, folder: Path | None = None, **options: Any) -> None:
+        self.settings = Settings(target=target, spec=spec, backend=backend, device="cpu", **options)
+        self.session = Session(self.settings)
+        self.tree = ModuleTree(self.session.describe().modules)
+        self._folder = folder or Path(tempfile.mkdtemp())
+        wanted = {path: tuple(call.index for call in self.tree[path].calls) for path in self.tree}
+        failures = self.session.capture(CaptureOrder(str(self._folder), wanted))
+        assert not failures, failures
+        self.path_of = {self.tree[path].class_name: path for path in self.tree}
+
+    def walk(self, observe: Callable[[Probe], Observation] | None = None) -> Walk:
+        """Go over all modules; `observe` stands between the walk and this bench."""
+        walk = Walk(self.tree, units_of(self.tree), has_ladder=False, all_modules=True)
+        while (wanted := walk.next_probe()) is not None:
+            walk.record(wanted, (observe or self.observe)(wanted))
+        assert walk.is_finished()
+        return walk
+
+    def observe(self, wanted: Probe, *, tolerance: tuple[float, float] | None = None) -> Observation:
+        """Carry out one probe."""
+        order = ProbeOrder(
+            path=wanted.path,
+            folder=str(self._folder),
+            calls=self.tree[wanted.path].calls,
+            instances=tuple((path, self.tree[path].calls) for path in wanted.instances),
+            backend=self.settings.backend,
+            fenced=wanted.fenced,
+            train=self.settings.train,
+            seed=self.settings.seed,
+            tolerance=tolerance,
+        )
+        seen, _ = probe(self.session.model, order, on_phase=lambda phase: None, root_inputs=self.session.inputs)
+        return seen
+
+
+def introduced(walk: Walk) -> dict[str, list[Kind]]:
+    """Give the kinds of fault that each module introduces, by path."""
+    found: dict[str, list[Kind]] = {}
+    for unit in walk.units:
+        for item in walk.results[unit.id].introduced:
+            for path in item.instances or ((item.path,) if item.path != unit.path else unit.paths):
+                found.setdefault(path, []).append(item.fault.kind)
+    return found
