@@ -114,28 +114,27 @@ class TensorComparer:
     def _compare_part(self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor) -> TensorFinding | None:
         if eager.numel() == 0:
             return None
-        if not measure.is_inexact(eager):
-            return self._compare_exact(place, eager, compiled)
         try:
-            return self._compare_inexact(place, eager, compiled)
+            compare = self._compare_inexact if measure.is_inexact(eager) else self._compare_exact
+            return compare(place, eager, compiled)
         except UNSUPPORTED as error:
             self._notes.append(f"{place}: not compared, torch has no kernel for it: {error}")
             return None
 
     def _compare_exact(self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor) -> TensorFinding | None:
-        if torch.equal(eager, compiled):
+        if measure.is_equal(eager, compiled):
             return None
         open_places = eager != compiled
-        total = int(open_places.sum())
+        total = measure.count_marked(open_places)
         for witness in self._exact_witnesses(place):
             if same_shape(witness, eager):
                 open_places &= ~(witness != eager)
                 if not bool(open_places.any()):
                     self._notes.append(f"{place}: {total} of {eager.numel()} elements are ties that rounding decides")
                     return None
-        worst = tuple(int(index) for index in open_places.nonzero()[0])
+        worst = measure.first_marked(open_places)
         values = f"{eager[worst].item()} in eager, {compiled[worst].item()} in compiled"
-        left = int(open_places.sum())
+        left = measure.count_marked(open_places)
         return TensorFinding(
             "values", f"{left} of {eager.numel()} elements differ, at {list(worst)} {values}", place.suffix
         )
@@ -147,12 +146,11 @@ class TensorComparer:
         yield self._part_of(self._witnesses.reference(place.path), place)
 
     def _compare_inexact(self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor) -> TensorFinding | None:
-        with measure.few_threads(eager):
-            if eager.dtype is compiled.dtype and torch.equal(eager, compiled):
-                return None
-            if self._tolerance is None and self._is_within_floor(eager, compiled):
-                return None
-            scale = measure.robust_scale(eager)
+        if eager.dtype is compiled.dtype and measure.is_equal(eager, compiled):
+            return None
+        if self._tolerance is None and self._is_within_floor(eager, compiled):
+            return None
+        scale = measure.robust_scale(eager)
         mismatches = measure.count_class_mismatches(compiled, eager)
         if mismatches:
             finding = self._judge_nonfinite(place, eager, compiled, mismatches)
@@ -192,7 +190,7 @@ class TensorComparer:
         floor = floor_for(measure.dtype_name(eager.dtype), self._noise_dtype)
         limit = min(floor.largest, floor.rms) * floor.eps
         scale = measure.robust_scale(eager, sample=_QUICK_SAMPLE)
-        return torch.allclose(compiled, eager, rtol=limit, atol=limit * scale, equal_nan=True)
+        return measure.is_close(compiled, eager, limit, scale)
 
     def _settle(
         self, place: _Place, figures: ValueFigures, eager: torch.Tensor, compiled: torch.Tensor
@@ -263,21 +261,21 @@ class TensorComparer:
         self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor, mismatches: int
     ) -> TensorFinding | None:
         """Let pass what eager is not sure of itself, and an overflow that only eager has."""
-        open_places = measure.class_mismatch(eager, compiled)
+        open_places = measure.mark_class_mismatches(eager, compiled)
         exact = self._part_of(self._witnesses.reference(place.path), place)
         if same_shape(exact, eager):
             # fused kernels keep a wider dtype in between, so compiled may stay finite where eager overflows
-            open_places &= measure.class_mismatch(compiled.to(torch.float64), exact.to(torch.float64))
+            open_places &= measure.mark_class_mismatches(compiled, exact)
         for witness in [self._witnesses.repeat(place.path), *self._witnesses.nudges(place.path, MEASURED_NUDGES)]:
             other = self._part_of(witness, place)
             if same_shape(other, eager):
-                open_places &= ~measure.class_mismatch(other, eager)
+                open_places &= measure.mark_class_mismatches(other, eager).logical_not_()
         if not bool(open_places.any()):
             self._notes.append(f"{place}: {mismatches} elements overflow in one run only; rounding decides about them")
             return None
-        worst = tuple(int(index) for index in open_places.nonzero()[0])
+        worst = measure.first_marked(open_places)
         text = (
-            f"{int(open_places.sum())} of {eager.numel()} elements differ in being finite, at {list(worst)} "
+            f"{measure.count_marked(open_places)} of {eager.numel()} elements differ in being finite, at {list(worst)} "
             f"{eager[worst].item()} in eager, {compiled[worst].item()} in compiled"
         )
         return TensorFinding("nonfinite", text, place.suffix)
@@ -285,7 +283,7 @@ class TensorComparer:
     def _is_tie(self, place: _Place, figures: ValueFigures, eager: torch.Tensor, compiled: torch.Tensor) -> bool:
         """Say whether each value that is off also jumps when the inputs move by one ulp, as after a flipped choice."""
         open_places = self._off(figures, eager, compiled)
-        total = int(open_places.sum())
+        total = measure.count_marked(open_places)
         if total == 0:
             return False  # too many small errors, none of which stands out
         for leaf in self._witnesses.nudges(place.path, MAX_NUDGES):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 import torch
 
@@ -14,8 +15,6 @@ from compilebisect.runtime.tensor_copy import is_plain
 #: Elements of one piece: some five float64 temporaries of it stay below 64 MB.
 PIECE = 1 << 20
 _SAMPLE = 1 << 16
-#: Below this many elements one thread is faster than several.
-_ONE_THREAD = 1 << 20
 #: Of what may raise the scale above the median: fill values of masks are farther away than this.
 _OUTLIER_TIMES, _OUTLIER_SHARE = 1e6, 1e-3
 #: Values this near the dtype's limit are fill values, which rounding turns into infinity.
@@ -72,20 +71,30 @@ def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         yield from pieces(*(tensor.narrow(dim, start, size) for tensor in tensors))
 
 
-@contextmanager
-def few_threads(tensor: torch.Tensor) -> Iterator[None]:
-    """Use one thread for small tensors of the CPU: to wake the others costs more than the work (seen: 7 ms a call)."""
-    threads = torch.get_num_threads()
-    if tensor.device.type != "cpu" or tensor.numel() > _ONE_THREAD or threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 
+def _on_one_thread(measure: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Let what goes piece by piece do so on one thread of the CPU.
+
+    To wake the others costs more than the work on one piece: 7 ms a call were seen, and on a busy machine 10 s for
+    256 MB. The runs that are compared keep their threads, whose number may change the last bits of a sum.
+    """
+
+    @functools.wraps(measure)
+    def measured(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return measure(*args, **kwargs)
+        finally:
+            torch.set_num_threads(threads)
+
+    return measured
+
+
+@_on_one_thread
 def robust_scale(tensor: torch.Tensor, *, sample: int = _SAMPLE) -> float:
     """Give a magnitude that stands for the tensor: its median, raised where most values are tiny.
 
@@ -102,6 +111,7 @@ def robust_scale(tensor: torch.Tensor, *, sample: int = _SAMPLE) -> float:
     return max(median, _OUTLIER_SHARE * float(near.max()))
 
 
+@_on_one_thread
 def error_figures(value: torch.Tensor, reference: torch.Tensor, scale: float) -> tuple[ErrorFigures, float]:
     """Measure `value` against `reference` where both are finite; gives relative figures and the largest absolute one.
 
@@ -123,6 +133,7 @@ def error_figures(value: torch.Tensor, reference: torch.Tensor, scale: float) ->
     return ErrorFigures(top, math.sqrt(square_sum / count)), top_absolute
 
 
+@_on_one_thread
 def count_exceeding(value: torch.Tensor, reference: torch.Tensor, rtol: float, atol: float) -> int:
     """Count elements with |value - reference| > atol + rtol * |reference|, where both are finite."""
     counts = []
@@ -132,6 +143,7 @@ def count_exceeding(value: torch.Tensor, reference: torch.Tensor, rtol: float, a
     return int(torch.stack(counts).sum()) if counts else 0
 
 
+@_on_one_thread
 def beyond(value: torch.Tensor, reference: torch.Tensor, scale: float, limit: float) -> torch.Tensor:
     """Mark elements whose relative error is above `limit`; one byte for each element stays in memory."""
     mask = torch.empty(value.shape, dtype=torch.bool, device=value.device)
@@ -141,6 +153,7 @@ def beyond(value: torch.Tensor, reference: torch.Tensor, scale: float, limit: fl
     return mask
 
 
+@_on_one_thread
 def worst_position(value: torch.Tensor, reference: torch.Tensor, scale: float) -> tuple[int, ...]:
     """Give the index of the largest relative error."""
     best, place = -1.0, (0,) * value.dim()
@@ -155,17 +168,64 @@ def worst_position(value: torch.Tensor, reference: torch.Tensor, scale: float) -
     return place
 
 
+@_on_one_thread
+def is_close(value: torch.Tensor, reference: torch.Tensor, limit: float, scale: float) -> bool:
+    """Say whether no element differs by more than `limit` times |reference| + scale; equal NaN and inf do not.
+
+    Stops at the first piece that does; needs a few temporaries of one piece, in the tensors' own dtype.
+    """
+    for left, right in pieces(value, reference):
+        error = (left - right).abs()
+        far = ~((error <= limit * (right.abs() + scale)) & (error < math.inf))
+        if bool(far.any()) and bool((far & (left != right) & ~(left.isnan() & right.isnan())).any()):
+            return False
+    return True
+
+
+@_on_one_thread
+def is_equal(value: torch.Tensor, reference: torch.Tensor) -> bool:
+    """Say whether all elements are equal, piece by piece: on a GPU `torch.equal` alone fills a mask of the whole."""
+    return all(torch.equal(left, right) for left, right in pieces(value, reference))
+
+
+@_on_one_thread
+def mark_class_mismatches(value: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Mark elements that differ in being finite, NaN, inf or -inf; one byte for each element stays in memory."""
+    mask = torch.empty(value.shape, dtype=torch.bool, device=value.device)
+    for marked, left, right in pieces(mask, value, reference):
+        wide = torch.promote_types(left.dtype, right.dtype)
+        marked.copy_(class_mismatch(left.to(wide), right.to(wide)))
+    return mask
+
+
+def count_marked(mask: torch.Tensor) -> int:
+    """Count the elements that are marked; a sum would first widen the mask to 8 bytes for each."""
+    return int(torch.count_nonzero(mask))
+
+
+def first_marked(mask: torch.Tensor) -> tuple[int, ...]:
+    """Give the index of the first element that is marked, in the order in which the tensor is indexed."""
+    place: list[int] = []
+    for _ in range(mask.dim()):
+        rows = mask.flatten(1).any(1) if mask.dim() > 1 else mask
+        place.append(int(rows.to(torch.uint8).argmax()))
+        mask = mask[place[-1]]
+    return tuple(place)
+
+
 def class_mismatch(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Mark elements of which one is NaN, inf or -inf and the other is not the same."""
     return _classes(left) != _classes(right)
 
 
+@_on_one_thread
 def count_class_mismatches(value: torch.Tensor, reference: torch.Tensor) -> int:
     """Count elements that differ in being finite, NaN, inf or -inf."""
     counts = [class_mismatch(left, right).sum() for left, right in pieces(value, reference)]
     return int(torch.stack(counts).sum()) if counts and value.numel() else 0
 
 
+@_on_one_thread
 def is_constant(tensor: torch.Tensor) -> bool:
     """Say whether all elements are equal."""
     if tensor.numel() == 0:

@@ -17,6 +17,7 @@ from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.reference import inputs_to_float64, to_float64
 from compilebisect.runtime.rerun import run_once
 from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.torch_internals import OperatorCounter
 from compilebisect.runtime.values import tensors_in
 
 #: Seeds that are tried before values that differ with the first one become a finding.
@@ -61,6 +62,17 @@ class Oracle:
             if self._train is not None and not self._train and self._eager.requires_grad:
                 self.notes.append("no gradient of the model's loss reaches this module; made-up ones were used")
         return self._eager
+
+    def computes(self) -> bool:
+        """Say whether the module runs any operator at all, so that there is something to compile."""
+        counter = OperatorCounter()
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with counter:
+                return self._module(*args, **kwargs)
+
+        self.run(call)
+        return counter.count > 0
 
     def run(self, module_callable: Callable[..., Any]) -> RunRecord:
         """Run the module, or what was compiled from it, from the snapshot's state on copies of the inputs."""

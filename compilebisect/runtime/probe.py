@@ -151,6 +151,9 @@ def _probe_call(
     # The compiled run comes first: an eager run in this process could install what the compiler then need not trace.
     with log.watching("call 1") if log else nullcontext():
         compiled = compiled_run(module, order, oracle, on_phase=on_phase)
+    if instance is not None and findings.graphs and not (compiled.watcher.graph_runs or compiled.error):
+        torch.compiler.reset()  # beyond its limit of recompiles Dynamo runs eager in silence
+        compiled = compiled_run(module, order, oracle, on_phase=on_phase)
     findings.take_watcher(path, compiled, call, is_first=instance is None)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
         findings.take_error(compiled, call, instance=instance)
@@ -168,7 +171,10 @@ def _probe_call(
     if compiled.error is not None:
         findings.take_error(compiled, call, instance=instance)
         return True
-    if order.compares_values:
+    if not compiled.watcher.graph_runs and not order.fenced and oracle.computes():
+        where = path or "the model"
+        findings.skipped = findings.skipped or f"{where} was not captured: all of it ran in eager mode"
+    elif order.compares_values:
         findings.take_comparison(path, oracle.judge(compiled.record, compiled.function), call)
     if log is None:
         return True

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._dynamo import convert_frame, exc, output_graph, symbolic_convert
 from torch.fx.experimental import symbolic_shapes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 # How the names of the functions begin that Dynamo makes for what follows a graph break.
 RESUME_PREFIX = "torch_dynamo_resume_in_"
@@ -63,7 +64,8 @@ class BreakEvent:
 class CompileWatcher:
     """What Dynamo did while `watch_compile` was on.
 
-    `graph_count` counts the graphs that reached the backend, `operators` their nodes that compute something.
+    `graph_count` counts the graphs that reached the backend, `operators` their nodes that compute something, and
+    `graph_runs` how often one of them ran, whenever it was compiled.
     `frames_skipped` holds name and reason of frames that Dynamo left alone.
     """
 
@@ -71,6 +73,7 @@ class CompileWatcher:
         self.breaks: list[BreakEvent] = []
         self.graph_count = 0
         self.operators = 0
+        self.graph_runs = 0
         self.frames_compiled = 0
         self.frames_skipped: list[tuple[str, str]] = []
         self.on_phase = on_phase
@@ -121,7 +124,7 @@ def watch_compile(*, on_phase: Callable[[str], None] = lambda phase: None) -> It
         watcher.on_phase("backend")
         compiled = call_compiler(self, gm, example_inputs)
         watcher.on_phase("dynamo")
-        return compiled
+        return _counting_runs(compiled)
 
     patches: list[tuple[Any, str, Any, Any]] = [
         (symbolic_convert.InstructionTranslatorBase, "log_graph_break", watched_log_break, log_break),
@@ -130,9 +133,11 @@ def watch_compile(*, on_phase: Callable[[str], None] = lambda phase: None) -> It
     ]
     for owner, name, watched, _ in patches:
         setattr(owner, name, watched)
+    runs_before = _GraphRuns.total
     try:
         yield watcher
     finally:
+        watcher.graph_runs = _GraphRuns.total - runs_before
         for owner, name, _, original in patches:
             setattr(owner, name, original)
 
@@ -258,6 +263,35 @@ def user_recompile_limit() -> int:
 
 
 _limit_of_user = _limit_here = 0
+
+
+class _GraphRuns:
+    """How often compiled graphs ran in this process: code that is compiled under one watcher may run under another."""
+
+    total = 0
+
+
+def _counting_runs(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(compiled)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _GraphRuns.total += 1
+        return compiled(*args, **kwargs)
+
+    return run
+
+
+class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch left it without annotations
+    """Counts the operators that run while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
 
 
 def compile_error(error: BaseException) -> tuple[str, str, list[traceback.FrameSummary]] | None:

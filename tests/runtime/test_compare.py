@@ -241,3 +241,55 @@ def test_large_tensors_are_compared_piece_by_piece():
     assert all(
         piece.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr() for (piece,) in figures.pieces(tensor)
     )
+
+
+def test_pieces_give_what_the_whole_would_give():
+    value = noise((3, 1 << 20)).t()
+    other = value.clone()
+    assert figures.is_close(other, value, 1e-6, 1.0) and figures.is_equal(other, value)
+    other[700_000, 1] += 1e-3
+    assert not figures.is_close(other, value, 1e-6, 1.0) and not figures.is_equal(other, value)
+    other[700_000, 1] = torch.inf
+    mask = figures.mark_class_mismatches(other, value)
+    assert figures.first_marked(mask) == (700_000, 1) and figures.count_marked(mask) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "reference", "expected"),
+    [
+        ([torch.nan, torch.inf, -torch.inf], [torch.nan, torch.inf, -torch.inf], True),
+        ([1.0], [torch.inf], False),
+        ([torch.inf], [1.0], False),
+        ([torch.inf], [-torch.inf], False),
+        ([torch.nan], [1.0], False),
+        ([1.0], [torch.nan], False),
+        ([1.0 + 1e-6], [1.0], True),
+    ],
+)
+def test_a_quick_look_never_takes_nan_or_infinity_for_near(value, reference, expected):
+    assert figures.is_close(torch.tensor(value), torch.tensor(reference), 1e-5, 1.0) is expected
+
+
+def test_measuring_leaves_the_number_of_threads_alone():
+    before = torch.get_num_threads()
+    figures.error_figures(noise(), noise(seed=1), 1.0)
+    assert torch.get_num_threads() == before
+
+
+def test_a_large_tensor_is_compared_in_little_memory(monkeypatch):
+    monkeypatch.setattr(figures, "PIECE", 1 << 16)
+    eager = noise((40, 1 << 16))
+    compiled = eager * (1 + 1e-7)
+    compiled[39, 5] = 9.0
+    sizes = []
+
+    class Allocations(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor) and out.untyped_storage().nbytes() not in (eager.nbytes,):
+                sizes.append(out.untyped_storage().nbytes())
+            return out
+
+    with Allocations():
+        assert types(eager, compiled) == [("values", "output")]
+    assert max(sizes) <= eager.numel(), "a mask of one byte for each element is the most"

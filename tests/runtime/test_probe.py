@@ -8,6 +8,7 @@ from torch import nn
 
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.outcome import Kind, Stage
+from compilebisect.runtime import torch_internals
 from compilebisect.runtime.golden import CallLog, Capture, watch_calls
 from compilebisect.runtime.probe import probe
 
@@ -327,3 +328,67 @@ def helper(x):
 class Helped(nn.Module):
     def forward(self, x):
         return helper(x) + 1
+
+
+class Disabled(nn.Module):
+    @torch.compiler.disable
+    def forward(self, x):
+        return x * 2
+
+
+class Skipped(nn.Module):
+    """Dynamo compiles its frame, in which nothing is left to capture."""
+
+    def forward(self, x):
+        return _doubled(x)
+
+
+@torch.compiler.disable(reason="on purpose")
+def _doubled(x):
+    return x * 2
+
+
+@pytest.mark.parametrize("module", [Disabled(), Skipped()], ids=["its forward", "all that it calls"])
+def test_what_ran_in_eager_mode_never_counts_as_healthy(tmp_path, module):
+    seen = observe(module, tmp_path, torch.ones(2, 4))
+    assert seen.graphs == 0
+    assert seen.faults or "eager mode" in seen.skipped or "left it alone" in seen.skipped
+
+
+def test_a_module_of_which_no_graph_ran_is_not_called_healthy(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch_internals, "_counting_runs", lambda compiled: compiled)
+    assert "ran in eager mode" in observe(nn.Linear(4, 4), tmp_path, torch.ones(2, 4)).skipped
+
+
+def test_a_stance_that_forbids_to_compile_leaves_nothing_healthy(tmp_path):
+    with torch.compiler.set_stance("force_eager"):
+        seen = observe(nn.Linear(4, 4), tmp_path, torch.ones(2, 4))
+    assert seen.skipped and not seen.faults
+
+
+def test_a_module_without_operators_is_healthy_though_there_is_nothing_to_capture(tmp_path):
+    class Passes(nn.Module):
+        def forward(self, x):
+            return {"x": x}
+
+    seen = observe(Passes(), tmp_path, torch.ones(2, 4))
+    assert (seen.graphs, seen.faults, seen.skipped) == (0, (), "")
+
+
+def test_instances_beyond_the_limit_of_recompiles_are_compiled_all_the_same(tmp_path, monkeypatch):
+    class Gate(nn.Module):
+        def __init__(self, index, opens):
+            super().__init__()
+            self.index = index
+            self.register_buffer("opens", torch.tensor(opens))
+
+        def forward(self, x):
+            factor = 2.0 if torch.compiler.is_compiling() else 1.0
+            return x * (1 + self.index + self.opens * factor)
+
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
+    model = nn.Sequential(*(Gate(index, float(index == 3)) for index in range(4)))
+    seen = observe(model, tmp_path, torch.ones(2, 4), path="0", instances=("1", "2", "3"))
+    assert {path: [fault.kind for fault in faults] for path, faults in seen.faults_by_instance.items()} == {
+        "3": [Kind.DIVERGENCE]
+    }
