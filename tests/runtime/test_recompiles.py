@@ -166,8 +166,10 @@ def observe_variants(module, *variants, **fields):
     [
         (Counter(step=0), "value of self.step", "self.step += 1"),
         (GrowingList(past=[]), "length of self.past", "self.past.append(self.linear(x))"),
-        (GrowingDict(seen={}), "length of self.seen", "self.seen[str(len(self.seen))] = x"),
-        (CountsGlobally(), "value of global TOTAL", "TOTAL += 1"),
+        pytest.param(
+            *(GrowingDict(seen={}), "length of self.seen", "self.seen[str(len(self.seen))] = x"),
+            marks=pytest.mark.skipif(torch.__version__ < "2.12", reason="torch 2.11 has no guard on it"),
+        ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
@@ -179,6 +181,12 @@ def test_what_changes_in_each_call_is_a_fault_at_its_line_up_to_the_limit(module
     assert (first["call"], second["call"]) == ("call 2", "call 3")
     assert int(second["after"]) == int(second["before"]) + 1 == int(first["after"]) + 1
     assert fault.hint
+
+
+def test_a_global_that_changes_belongs_to_the_module_whose_code_reads_it():
+    (fault,) = observe(Parent(CountsGlobally())).faults
+    assert fault.type == "value of global TOTAL"
+    assert fault.frames[-1].code in ("TOTAL += 1", "return x + TOTAL")  # torch 2.15 names the later line
 
 
 def test_a_switch_between_two_states_is_a_fault_that_does_not_hit_the_limit():
