@@ -61,6 +61,7 @@ def introduced(walk: Walk) -> dict[str, list[Kind]]:
     found: dict[str, list[Kind]] = {}
     for unit in walk.units:
         for item in walk.results[unit.id].introduced:
-            for path in item.instances or ((item.path,) if item.path != unit.path else unit.paths):
+            # a module that shows it in several of its calls is listed once for each
+            for path in dict.fromkeys(item.instances or ((item.path,) if item.path != unit.path else unit.paths)):
                 found.setdefault(path, []).append(item.fault.kind)
     return found

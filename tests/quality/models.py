@@ -103,7 +103,7 @@ class Pool(nn.AvgPool2d):
 class Stem(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv, self.norm, self.act = Conv(3, 8, 3, padding=1), BatchNorm(8), Silu()
+        self.conv, self.norm, self.act = Conv(3, 8, 3, padding=1, bias=False), BatchNorm(8), Silu()
 
     def forward(self, x):
         return self.act(self.norm(self.conv(x)))

@@ -270,3 +270,22 @@ def test_rounding_that_adds_up_is_noted_with_figures():
     comparison = Oracle(Grows().eval(), (torch.rand(100),), {}, EVAL).check(lambda x: x * 1.0001**2000)
     assert comparison.is_equal
     assert any("accumulated rounding: eager itself is" in note for note in comparison.notes)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_a_fast_path_of_eager_that_compiled_code_does_not_take_is_a_divergence():
+    """In eval mode eager returns zeros where a padding mask hides a position; compiled code computes something."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 1).eval()
+    x, mask = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+
+    def without_fast_path(x, src_key_padding_mask):
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            return encoder(x, src_key_padding_mask=src_key_padding_mask)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(True)
+
+    oracle = Oracle(encoder, (x,), {"src_key_padding_mask": mask}, EVAL)
+    assert "output" in {difference.path for difference in oracle.check(without_fast_path).differences}
