@@ -14,6 +14,7 @@ from compilebisect.core.findings import CauseKey, Verdicts, cause_key
 from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Repro
 from compilebisect.core.unit_result import IntroducedFault
+from compilebisect.errors import CompilebisectError
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.proofs import Prover
 
@@ -114,9 +115,12 @@ class BackgroundProofs:
                 try:
                     self._repros[id(item)] = prover.prove(item, script) or _NO_SCRIPT
                 except KeyboardInterrupt:
-                    if unproved := prover.unproved():
+                    if unproved := prover.unproved("interrupted before it was proved in a fresh process"):
                         self._repros[id(item)] = unproved
                     return
+                except CompilebisectError as error:
+                    note = f"its proof failed: {error.what}"
+                    self._repros[id(item)] = prover.unproved(note) or Repro(path="", note=note)
         except Exception as error:  # noqa: BLE001 - it is the main thread's
             self._error = error
 

@@ -89,13 +89,12 @@ class Prover:
         write_script(case, script)
         return self._entry(case, self._confirm(case, script), case.operator_count, "the smaller script did not verify")
 
-    def unproved(self) -> Repro | None:
-        """Return the entry of a script that was interrupted before its proof."""
+    def unproved(self, note: str) -> Repro | None:
+        """Return the entry of a script that was written, and not proved for the reason in `note`."""
         if self._written is None:
             return None
         _, script, operators = self._written
         text = script.read_text(encoding="utf-8")
-        note = "interrupted before it was proved in a fresh process"
         return Repro(path=script.name, ops=operators, lines=line_count(text), note=note)
 
     def _first_that_shows(

@@ -375,7 +375,7 @@ def test_a_module_without_operators_is_healthy_though_there_is_nothing_to_captur
     assert (seen.graphs, seen.faults, seen.skipped) == (0, (), "")
 
 
-def test_instances_beyond_the_limit_of_recompiles_are_compiled_all_the_same(tmp_path, monkeypatch):
+def test_instances_beyond_the_limit_of_recompiles_are_compiled_all_the_same(tmp_path):
     class Gate(nn.Module):
         def __init__(self, index, opens):
             super().__init__()
@@ -386,9 +386,9 @@ def test_instances_beyond_the_limit_of_recompiles_are_compiled_all_the_same(tmp_
             factor = 2.0 if torch.compiler.is_compiling() else 1.0
             return x * (1 + self.index + self.opens * factor)
 
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
     model = nn.Sequential(*(Gate(index, float(index == 3)) for index in range(4)))
-    seen = observe(model, tmp_path, torch.ones(2, 4), path="0", instances=("1", "2", "3"))
+    with torch._dynamo.config.patch(recompile_limit=1):
+        seen = observe(model, tmp_path, torch.ones(2, 4), path="0", instances=("1", "2", "3"))
     assert {path: [fault.kind for fault in faults] for path, faults in seen.faults_by_instance.items()} == {
         "3": [Kind.DIVERGENCE]
     }
