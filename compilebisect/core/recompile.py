@@ -108,6 +108,11 @@ def judge_recompiles(
     return Recompiles(len(events), tuple(faults))
 
 
+def is_of_size_one(group: Sequence[RecompileEvent]) -> bool:
+    """Return whether all of them come from a size of 0 or 1, which Dynamo compiles apart from all others."""
+    return all(event.cause is Cause.SIZE and {event.before, event.after} & {"0", "1"} for event in group)
+
+
 def _fault(group: Sequence[RecompileEvent], limit: int, *, in_variants: bool) -> Fault:
     # The last one tells more than the first, which may only have made a size dynamic.
     last = group[-1]
@@ -159,6 +164,7 @@ def _evidence(group: Sequence[RecompileEvent], limit: int, *, in_variants: bool)
         "in_variants": in_variants,
         "between_instances": False,
         "is_attribute": last.is_attribute,
+        "is_of_size_one": is_of_size_one(group),
         "marks": sorted({mark for event in group for mark in event.marks}),
         "recompiles": [
             {

@@ -32,7 +32,13 @@ class VariantSearch:
         seen = yield self._probe(unit.path, fenced)
         self._results[unit.id].recompiles += seen.recompiles
         self._results[unit.id].notes.extend(_notes(seen))
-        yield from self._judge(unit.path, self._recompiles(seen), fenced)
+        faults = self._recompiles(seen)
+        # Whatever gets a tensor with a size of 1 is compiled apart for it: that is said where the inputs come in.
+        of_one = [fault for fault in faults if fault.evidence.get("is_of_size_one")]
+        for fault in of_one:
+            self._introduce(unit.path, fault)
+        self._known |= {fault_key(fault) for fault in of_one}
+        yield from self._judge(unit.path, [fault for fault in faults if fault not in of_one], fenced)
 
     def _judge(
         self, path: str, faults: Sequence[Fault], fenced: tuple[str, ...]
@@ -50,7 +56,8 @@ class VariantSearch:
                 below = tuple(moved_path(other, child, unit.path) for other in fenced)
                 seen = yield self._probe(unit.path, below)
                 self._results[unit.id].recompiles += seen.recompiles
-                answers[unit.id] = yield from self._judge(unit.path, self._recompiles(seen), below)
+                own = [fault for fault in self._recompiles(seen) if not fault.evidence.get("is_of_size_one")]
+                answers[unit.id] = yield from self._judge(unit.path, own, below)
             if answers[unit.id]:
                 culprits.append(child)
         if culprits:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from compilebisect.core.fingerprint import fault_key
+from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.judge import ENDS_PROCESS, LEFT_OUT, Judge
 from compilebisect.core.module_tree import ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
@@ -169,7 +169,7 @@ class Walk:
         result.recompiles = observation.recompiles
         yield from self._judge.judge(unit, observation, paths, fatal)
         if not fatal:
-            self._dismiss_recompiles_below(unit, observation)
+            yield from self._dismiss_recompiles_below(unit, observation, fatal)
         has_run = observation.completed and not observation.skipped
         if self._variants is not None and Kind.RECOMPILE in self._kinds and has_run and self._is_outermost(unit):
             yield from self._variants.run(unit, fatal)
@@ -179,21 +179,43 @@ class Walk:
         above = {self.unit_of[path].id for path in self.tree.ancestors(unit.path) if path in self.unit_of}
         return all(self.results[other].skipped == LEFT_OUT for other in above)
 
-    def _dismiss_recompiles_below(self, unit: Unit, observation: Observation) -> None:
+    def _dismiss_recompiles_below(self, unit: Unit, observation: Observation, fatal: tuple[str, ...]) -> Steps:
         """Take back recompiles of modules that this one does not show: it puts back what they change, call by call."""
-        is_telling = observation.completed and not observation.skipped and observation.frames_compiled
-        if not is_telling or any(fault.kind is Kind.RECOMPILE for fault in observation.faults):
-            return
         below = {other for path in unit.paths for other in self.tree.descendants(path)}
-        for other in self._below[unit.id]:
+        held = {
+            other: [item for item in self.results[other].introduced if item.fault.kind is Kind.RECOMPILE]
+            for other in sorted(self._below[unit.id])
+            if below.issuperset(self.units[other].paths)
+        }
+        shown = _recompile_keys(observation)
+        if not _tells_of_recompiles(observation) or not any(
+            fault_key(item.fault) not in shown for items in held.values() for item in items
+        ):
+            return
+        if shown:
+            # Of several guards the first that fails hides the others: look again without those that are seen.
+            culprits = self._showing_below(unit.path, shown)
+            if not culprits:
+                return
+            seen = yield Probe(unit=unit.id, path=unit.path, fenced=(*fatal, *culprits), purpose="recompiles")
+            if not _tells_of_recompiles(seen) or _recompile_keys(seen) & shown:
+                return
+            shown |= _recompile_keys(seen)
+        for other, items in held.items():
             result = self.results[other]
-            if not below.issuperset(self.units[other].paths):
-                continue
-            gone = [item for item in result.introduced if item.fault.kind is Kind.RECOMPILE]
+            gone = [item for item in items if fault_key(item.fault) not in shown]
             if gone:
                 result.introduced = [item for item in result.introduced if item not in gone]
                 result.notes.append(f"compiled again in each call when called by itself, but not inside {_said(unit)}")
-            result.inherited = [item for item in result.inherited if item.fault.kind is not Kind.RECOMPILE]
+            result.inherited = [
+                item
+                for item in result.inherited
+                if item.fault.kind is not Kind.RECOMPILE or fault_key(item.fault) in shown
+            ]
+
+    def _showing_below(self, path: str, keys: set[FaultKey]) -> tuple[str, ...]:
+        introduced = self._judge.introduced_below(path)
+        return tuple(other for other, faults in introduced.items() if any(fault_key(fault) in keys for fault in faults))
 
     def _observe(
         self, unit: Unit, paths: Sequence[str], fenced: tuple[str, ...]
@@ -231,6 +253,14 @@ class Walk:
             and not observation.is_blind
             and observation.graphs > 0
         )
+
+
+def _recompile_keys(seen: Observation) -> set[FaultKey]:
+    return {fault_key(fault) for fault in seen.faults if fault.kind is Kind.RECOMPILE}
+
+
+def _tells_of_recompiles(seen: Observation) -> bool:
+    return bool(seen.completed and not seen.skipped and seen.frames_compiled)
 
 
 def _unchecked(seen: Observation, paths: Sequence[str]) -> list[str]:

@@ -142,7 +142,7 @@ def headline(report: Report) -> str:
         if (kinds := report.settings.get("check")) and set(kinds) < {kind.value for kind in DEFAULT_KINDS}:
             text += f"; looked for {', '.join(kind_name(Kind(kind)) for kind in kinds)} alone"
     text += f"; {plural(report.timing.compiles, 'compile')} in {seconds(report.timing.total_s)}"
-    return text if report.complete else f"INCOMPLETE, stopped early: {text}"
+    return text if report.complete else f"INCOMPLETE, stopped early: {text.removeprefix('healthy: ')}"
 
 
 def idle_count(report: Report) -> int:

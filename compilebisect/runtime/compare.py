@@ -144,10 +144,17 @@ class _Comparer:
             self._compare_missing_gradient(path, eager and eager.value, compiled and compiled.value)
         elif eager is not None and self._witnesses.repeat_lacks(path):
             self._notes.append(f"{path}: eager itself changes this only in some of its runs")
+        elif self._is_rounding(path, (eager or compiled).value):  # type: ignore[union-attr] # one of them is there
+            self._notes.append(f"{path}: what is left here is rounding, and none of it in one of the runs")
         elif eager is not None:
             self._add("mutation", path, f"eager changes this to {_short(eager.value)}, compiled leaves it as it was")
         elif compiled is not None:
             self._add("mutation", path, f"compiled changes this to {_short(compiled.value)}, eager leaves it as it was")
+
+    def _is_rounding(self, path: str, value: Any) -> bool:
+        """Say whether a number moves by all that it is where inputs move by their last bit."""
+        nudges = [other for other in self._witnesses.nudges(path) if isinstance(other, (float, complex))]
+        return isinstance(value, (float, complex)) and any(abs(other - value) >= abs(value) for other in nudges)
 
     def _compare_missing_gradient(self, path: str, eager: Any, compiled: Any) -> None:
         """Zeros and no gradient at all mean the same to an optimizer's user, and AOT autograd mixes them."""

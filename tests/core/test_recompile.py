@@ -88,3 +88,10 @@ def test_more_instances_than_the_limit_are_a_fault_of_them_all():
 
 def test_what_two_modules_change_are_two_faults():
     assert len(faults([counted(0), counted(0, owner="head")])) == 2
+
+
+def test_a_size_of_one_is_said_to_be_special():
+    (fault,) = faults([size(0, "4", "1", is_first_change=True), size(0, "1", "8")])
+    assert fault.evidence["is_of_size_one"] and "size of 0 or 1" in fault.hint
+    (fault,) = faults([size(0, "4", "1", is_first_change=True), size(0, "8", "16")])
+    assert not fault.evidence["is_of_size_one"]

@@ -50,6 +50,29 @@ def test_a_recompile_that_the_module_above_does_not_show_is_no_finding():
     assert entries["enc.a"].status == "ok" and "not inside 'enc'" in entries["enc.a"].notes[0]
 
 
+def test_what_the_module_above_puts_right_is_no_finding_though_it_shows_another():
+    class PutsOneRight(ScriptedModel):
+        def observe(self, probe: Probe) -> Observation:
+            seen = super().observe(probe)
+            if probe.path in ("", "enc"):
+                kept = tuple(fault for fault in seen.faults if fault.type != "reset")
+                return msgspec.structs.replace(seen, faults=kept)
+            return seen
+
+    planted = [Planted(Kind.RECOMPILE, "enc.a", type_name="reset"), Planted(Kind.RECOMPILE, "enc.b", type_name="kept")]
+    assert introduced(PutsOneRight(NESTED, planted).walk()) == [("enc.b", "recompile")]
+
+
+def test_a_recompile_that_another_one_hides_stays():
+    class NamesTheFirst(ScriptedModel):
+        def observe(self, probe: Probe) -> Observation:
+            seen = super().observe(probe)
+            return msgspec.structs.replace(seen, faults=seen.faults[:1])
+
+    planted = [Planted(Kind.RECOMPILE, "enc.a", type_name="one"), Planted(Kind.RECOMPILE, "enc.b", type_name="two")]
+    assert introduced(NamesTheFirst(NESTED, planted).walk()) == [("enc.a", "recompile"), ("enc.b", "recompile")]
+
+
 def test_another_fault_of_the_same_module_stays():
     model = PutsRight(NESTED, [Planted(Kind.RECOMPILE, "enc.a"), Planted(Kind.GRAPH_BREAK, "enc.a", type_name="print")])
     assert introduced(model.walk()) == [("enc.a", "graph_break")]
@@ -106,6 +129,18 @@ def test_modules_that_are_compiled_again_for_other_inputs_do_not_hide_each_other
         ("enc.b", "recompile"),
         ("head", "recompile"),
     ]
+
+
+def test_a_size_of_one_belongs_to_where_the_inputs_come_in():
+    class OfOne(ScriptedModel):
+        def observe(self, probe: Probe) -> Observation:
+            if not probe.variants:
+                return super().observe(probe)
+            fault = recompile(type_name=f"size of {probe.path}")
+            fault = msgspec.structs.replace(fault, evidence={"is_of_size_one": True})
+            return Observation(faults=(fault,), graphs=1, frames_compiled=1, recompiles=1)
+
+    assert introduced(OfOne(NESTED).walk(variants=3)) == [("", "recompile")]
 
 
 def test_variants_that_do_not_end_are_said_and_blame_nobody():

@@ -91,6 +91,25 @@ def test_a_lost_write_to_an_input_is_a_mutation_though_the_output_is_right():
     ]
 
 
+class KeepsMean(nn.Module):
+    def __init__(self, is_centred):
+        super().__init__()
+        self.is_centred = is_centred
+        self.mean = 0.0
+
+    def forward(self, x):
+        self.mean = float((x - x.mean() if self.is_centred else x).mean())
+        return x * 2
+
+
+@pytest.mark.parametrize(("is_centred", "types"), [(True, []), (False, ["mutation"])])
+def test_a_number_that_is_rounding_alone_need_not_be_written(is_centred, types):
+    torch.manual_seed(3)
+    oracle = Oracle(KeepsMean(is_centred).eval(), (torch.randn(7, 13) + 0.3,), {}, EVAL)
+    comparison = oracle.check(lambda x: x * 2)
+    assert [difference.type for difference in comparison.differences] == types
+
+
 def scale(value, size):
     return value * (1 + size)
 
