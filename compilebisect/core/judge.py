@@ -92,7 +92,7 @@ class Judge:
         own: dict[FaultKey, IntroducedFault] = {}
         while True:
             unfenced = {path: keys for path, keys in keys_below.items() if path not in fenced}
-            own = {key: item for key, item in own.items() if has_user_stack(item.fault)}
+            own = {key: item for key, item in own.items() if _is_told_by_stack(item.fault)}
             unclear: set[FaultKey] = set()
             for fault in shown.faults:
                 key = fault_key(fault)
@@ -110,7 +110,7 @@ class Judge:
             # What a sick module does to the whole hides what this one brings itself: look again without it. What
             # then is gone came from there, unless its stack says otherwise.
             for item in own.values():
-                if not has_user_stack(item.fault):
+                if not _is_told_by_stack(item.fault):
                     self._inherit(unit, item.fault, item.instances)
             fenced = (*fenced, *culprits)
             # A recompile only hides others, which show with any backend.
@@ -218,6 +218,11 @@ class Judge:
             and not (seen.faults or seen.skipped)
             for path in unit.paths
         }
+
+
+def _is_told_by_stack(fault: Fault) -> bool:
+    # An error shows at the line that uses what a sick module gave, a tensor of a wrong shape for example.
+    return has_user_stack(fault) and fault.kind is not Kind.ERROR
 
 
 class _Shown(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,6 +60,24 @@ def test_a_parent_with_another_error_than_its_child_introduces_its_own():
         NESTED, [Planted(Kind.ERROR, "enc.a.x", type_name="A"), Planted(Kind.ERROR, "enc", type_name="B")]
     )
     assert introduced(model.walk()) == [("enc", "error"), ("enc.a.x", "error")]
+
+
+def test_an_error_that_another_modules_wrong_result_brings_is_inherited():
+    class WrongShape(ScriptedModel):
+        """What `a` gives makes the code of `b` fail, which is healthy by itself."""
+
+        def observe(self, probe: Probe) -> Observation:
+            seen = super().observe(probe)
+            if probe.path in ("", "p") and not {"p.a", "p.b"} & set(probe.fenced):
+                frames = self.frames(probe.path, "p.b")
+                fault = Fault(kind=Kind.ERROR, type="sizes differ", frames=frames, location=frames[-1])
+                return msgspec.structs.replace(seen, faults=(*seen.faults, fault))
+            return seen
+
+    tree = {"": ["p"], "p": ["p.a", "p.b"], "p.a": [], "p.b": []}
+    assert introduced(WrongShape(tree, [Planted(Kind.ERROR, "p.a")]).walk()) == [("p.a", "error")]
+    # with nobody to lay it to, it belongs to the code that fails
+    assert introduced(WrongShape(tree).walk()) == [("p.b", "error")]
 
 
 def test_an_interplay_of_children_names_the_smallest_region():
