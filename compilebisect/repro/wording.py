@@ -24,8 +24,8 @@ _EXPECTED = {
     Kind.CRASH: "a process that ends as in eager mode",
     Kind.TIMEOUT: "an end within {deadline} s",
 }
-# Folders of a machine that a message may quote.
-_FOLDERS = re.compile(r"(?:[A-Za-z]:)?[/\\](?:[^\s'\":,()/\\]+[/\\])+(?=[^\s'\":,()/\\]+)")
+# Folders of a machine that a message may quote; addresses of pages are none.
+_FOLDERS = re.compile(r"(?<![/\w])(?:[A-Za-z]:)?[/\\](?:[^\s'\":,()/\\]+[/\\])+(?=[^\s'\":,()/\\]+)")
 
 
 def expected_text(case: ReproCase) -> str:

@@ -27,6 +27,8 @@ FENCE_NAME = "compilebisect_fence"
 _GENERATOR_IN_PIECES = ("Read uninitialized cell", "Generator reconstruction with mutations")
 _COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"})
 # What Dynamo says when it is handed a running iterator; seen with torch 2.13 and 2.14.
+# In what Inductor's check of sizes and strides says of an operator.
+_OPERATOR = re.compile(r"Error in op: torch\.ops\.([\w.]+)")
 _ITERATOR = re.compile(r"iterator|[Gg]enerator|enumerate|\.0\b|C-implemented special method")
 
 
@@ -95,6 +97,12 @@ def fault_from_error(error: BaseException) -> Fault:
     known = torch_internals.compile_error(error)
     evidence = {"exception": type(error).__name__}
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    hint = ""
+    if "fake" in text and (operator := _OPERATOR.search(text)):
+        hint = (
+            f"The fake kernel of {operator[1]} gives other sizes, strides or dtypes than its kernel; "
+            f"torch.library.opcheck(torch.ops.{operator[1]}, args) tells which."
+        )
     if known is None:
         frames = frames_of(traceback.extract_tb(error.__traceback__))
         stage = Stage.RUNTIME
@@ -105,6 +113,7 @@ def fault_from_error(error: BaseException) -> Fault:
             stage=stage,
             frames=(),
             location=frames[-1] if frames else None,
+            hint=hint,
             evidence=evidence,
         )
     origin, name, stack = known
