@@ -98,9 +98,9 @@ def test_the_script_of_a_hang(
 
 def test_a_hang_shrinks_and_has_its_deadline_again(faulty: ModuleType, runner: ScriptRunner, tmp_path: Path) -> None:
     fault = Fault(kind=Kind.TIMEOUT, type="timeout", message="no end within 300 s", stage=Stage.DYNAMO)
-    case = module_case(faulty.HangingFakeKernel().eval(), (torch.randn(2, 2),), {}, fault, deadline_s=8)
-    reduced, _ = reduce(case, runner, tmp_path, budget_s=25.0)
-    assert "DEADLINE_S = 8" in reduced.text
+    case = module_case(faulty.HangingFakeKernel().eval(), (torch.randn(2, 2),), {}, fault, deadline_s=6)
+    reduced, _ = reduce(case, runner, tmp_path, budget_s=13.0)
+    assert "DEADLINE_S = 6" in reduced.text
     assert shown(case, runner, tmp_path / "small.py", reduced.text).proof is Proof.SHOWN
 
 

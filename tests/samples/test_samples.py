@@ -22,6 +22,9 @@ TIMEOUT_S = 540
 # The search for smaller scripts has tests of its own; the one sample that the README shows is taken all the way.
 PROOF = ("--reduce-seconds", "0", "--repro-runs", "1")
 WHOLE = ("--reduce-seconds", "60", "--repro-runs", "2")
+README_SAMPLE = "print_break"
+# Their scripts would be those of the README's sample again: a break at a line of the model's own.
+UNPROVED = ("every_layer", "item_call", "logging_break", "data_branch")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 30)]
 
@@ -37,13 +40,21 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "sample",
-    [pytest.param(s, id=s.name, marks=[pytest.mark.gpu] if s.needs_gpu else []) for s in SAMPLES],
+    [
+        pytest.param(s, id=s.name, marks=[pytest.mark.gpu] if s.needs_gpu else [])
+        for s in SAMPLES
+        if s.name != README_SAMPLE
+    ],
 )
 def test_sample_gives_exactly_its_expected_findings(
     sample: Sample, environment: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    ended = run_command(sample, environment, out)
+    ended = run_command(sample, environment, out, ("--no-repro",) if sample.name in UNPROVED else PROOF)
+    check_report(sample, out, ended)
+
+
+def check_report(sample: Sample, out: Path, ended: subprocess.CompletedProcess[str]) -> None:
     said = f"{ended.stdout}\n{ended.stderr}"
     assert ended.returncode == sample.expected["exit"], said
     assert "Traceback" not in ended.stderr, said
@@ -61,9 +72,10 @@ def test_sample_gives_exactly_its_expected_findings(
 
 
 def test_readme_shows_what_the_command_prints(environment: dict[str, str], tmp_path: Path) -> None:
-    sample = next(sample for sample in SAMPLES if sample.name == "print_break")
+    sample = next(sample for sample in SAMPLES if sample.name == README_SAMPLE)
     out = tmp_path / "out"
     ended = run_command(sample, environment, out, WHOLE)
+    check_report(sample, out, ended)
     (finding,) = json.loads((out / "report.json").read_text(encoding="utf-8"))["findings"]
     assert (finding["repro"]["verified"], finding["repro"]["shown"], finding["repro"]["runs"]) == (True, 2, 2)
     assert finding["repro"]["model_lines"] <= 15
@@ -108,6 +120,8 @@ def check_finding(finding: dict[str, Any], wanted: dict[str, Any], sample: Sampl
         assert sorted(finding["evidence"]["region"]) == sorted(wanted["region"])
     assert finding["summary"]
     assert finding["fingerprint"]
+    if sample.name in UNPROVED:
+        return
     repro = finding["repro"]
     assert repro["verified"], repro
     script = (out / repro["path"]).read_text(encoding="utf-8")
