@@ -64,6 +64,11 @@ class RecompileEvent(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.cause.value} of {subject}"
 
     @property
+    def is_of_size_one(self) -> bool:
+        """Whether it comes from a size of 0 or 1, which Dynamo compiles apart from all others."""
+        return self.cause is Cause.SIZE and bool({self.before, self.after} & {"0", "1"})
+
+    @property
     def change(self) -> str:
         """Say what changed, with values where they are known: `value of self.step: 3 to 4`."""
         values = " to ".join(text for text in (self.before, self.after) if text)
@@ -106,11 +111,6 @@ def judge_recompiles(
         if max(event.entries for event in group) >= limit
     ]
     return Recompiles(len(events), tuple(faults))
-
-
-def is_of_size_one(group: Sequence[RecompileEvent]) -> bool:
-    """Return whether all of them come from a size of 0 or 1, which Dynamo compiles apart from all others."""
-    return all(event.cause is Cause.SIZE and {event.before, event.after} & {"0", "1"} for event in group)
 
 
 def _fault(group: Sequence[RecompileEvent], limit: int, *, in_variants: bool) -> Fault:
@@ -164,7 +164,7 @@ def _evidence(group: Sequence[RecompileEvent], limit: int, *, in_variants: bool)
         "in_variants": in_variants,
         "between_instances": False,
         "is_attribute": last.is_attribute,
-        "is_of_size_one": is_of_size_one(group),
+        "is_of_size_one": all(event.is_of_size_one for event in group),
         "marks": sorted({mark for event in group for mark in event.marks}),
         "recompiles": [
             {

@@ -53,7 +53,7 @@ _STATE = "Set torch's global state once, before the first call."
 
 def _hint_for_size(group: Sequence[RecompileEvent]) -> str:
     last = group[-1]
-    if last.guard.replace(" ", "").startswith("2<=") or {last.before, last.after} & {"0", "1"}:
+    if last.guard.replace(" ", "").startswith("2<=") or last.is_of_size_one:
         return (
             f"A size of 0 or 1 is always compiled apart from larger ones. Avoid it in dim {last.dim} of "
             f"{last.subject}, or try torch._dynamo.decorators.mark_unbacked."

@@ -32,13 +32,10 @@ class VariantSearch:
         seen = yield self._probe(unit.path, fenced)
         self._results[unit.id].recompiles += seen.recompiles
         self._results[unit.id].notes.extend(_notes(seen))
-        faults = self._recompiles(seen)
         # Whatever gets a tensor with a size of 1 is compiled apart for it: that is said where the inputs come in.
-        of_one = [fault for fault in faults if fault.evidence.get("is_of_size_one")]
-        for fault in of_one:
+        for fault in self._recompiles(seen, of_size_one=True):
             self._introduce(unit.path, fault)
-        self._known |= {fault_key(fault) for fault in of_one}
-        yield from self._judge(unit.path, [fault for fault in faults if fault not in of_one], fenced)
+        yield from self._judge(unit.path, self._recompiles(seen), fenced)
 
     def _judge(
         self, path: str, faults: Sequence[Fault], fenced: tuple[str, ...]
@@ -56,8 +53,7 @@ class VariantSearch:
                 below = tuple(moved_path(other, child, unit.path) for other in fenced)
                 seen = yield self._probe(unit.path, below)
                 self._results[unit.id].recompiles += seen.recompiles
-                own = [fault for fault in self._recompiles(seen) if not fault.evidence.get("is_of_size_one")]
-                answers[unit.id] = yield from self._judge(unit.path, own, below)
+                answers[unit.id] = yield from self._judge(unit.path, self._recompiles(seen), below)
             if answers[unit.id]:
                 culprits.append(child)
         if culprits:
@@ -81,8 +77,10 @@ class VariantSearch:
             IntroducedFault(path=owner, fault=fault, seen_in=path, instances=owners)
         )
 
-    def _recompiles(self, seen: Observation) -> list[Fault]:
-        return [fault for fault in seen.faults if fault.kind is Kind.RECOMPILE and fault_key(fault) not in self._known]
+    def _recompiles(self, seen: Observation, *, of_size_one: bool = False) -> list[Fault]:
+        """List the recompiles that are not known yet: those of sizes of 0 and 1, or all others."""
+        new = [fault for fault in seen.faults if fault.kind is Kind.RECOMPILE and fault_key(fault) not in self._known]
+        return [fault for fault in new if fault.evidence.get("is_of_size_one", False) == of_size_one]
 
     def _probe(self, path: str, fenced: tuple[str, ...]) -> Probe:
         return Probe(unit=self._unit_of[path].id, path=path, fenced=fenced, purpose="variants", variants=self._count)

@@ -76,24 +76,20 @@ class Oracle:
 
     def run(self, module_callable: Callable[..., Any]) -> RunRecord:
         """Run the module, or what was compiled from it, from the snapshot's state on copies of the inputs."""
+        return self._run_from(self.snapshot, module_callable)
+
+    def run_again(self, module_callable: Callable[..., Any]) -> None:
+        """Run it once more on copies of the inputs, from the state that the last run left."""
+        self._run_from(None, module_callable)
+
+    def _run_from(self, snapshot: StateSnapshot | None, module_callable: Callable[..., Any]) -> RunRecord:
         return run_once(
             module_callable,
             self._args,
             self._kwargs,
             self._context,
             seed=self._seed,
-            snapshot=self.snapshot,
-            train=self._train,
-        )
-
-    def run_again(self, module_callable: Callable[..., Any]) -> None:
-        """Run it once more on copies of the inputs, from the state that the last run left."""
-        run_once(
-            module_callable,
-            self._args,
-            self._kwargs,
-            self._context,
-            seed=self._seed,
+            snapshot=snapshot,
             module=self._module,
             train=self._train,
         )

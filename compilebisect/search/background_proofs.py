@@ -23,10 +23,22 @@ _COPIES = 6
 _NO_SCRIPT = Repro(path="", note="no script could be written: the module cannot be rebuilt outside its model")
 
 
+class _Proof(msgspec.Struct):
+    """A fault to prove, and what came of it; it holds the fault, whose id would else be another one's some day."""
+
+    item: IntroducedFault
+    number: int
+    repro: Repro | None = None
+
+    @property
+    def stem(self) -> str:
+        return f".repro_{self.number}"
+
+
 class BackgroundProofs:
     """A context manager around the walk and the search for findings.
 
-    Scripts get their final names in `finish`; until then they lie in `out` under names of their own.
+    Scripts get their final names in `enter`; until then they lie in `out` under names of their own.
     """
 
     def __init__(self, bisection: Bisection, out: Path, environment: Mapping[str, str]) -> None:
@@ -34,11 +46,10 @@ class BackgroundProofs:
         self._out = out
         self._environment = environment
         self._thread = threading.Thread(target=self._work, name="proofs", daemon=True)
-        self._items: queue.Queue[IntroducedFault | None] = queue.Queue()
-        self._numbers: dict[int, int] = {}
+        self._queue: queue.Queue[_Proof | None] = queue.Queue()
+        self._proofs: dict[int, _Proof] = {}  # by the fault's id
         self._causes: set[CauseKey] = set()
         self._wanted: set[int] | None = None
-        self._repros: dict[int, Repro] = {}
         self._is_called_off = threading.Event()
         self._error: Exception | None = None
 
@@ -52,8 +63,8 @@ class BackgroundProofs:
         self, cls: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.call_off()
-        for number in self._numbers.values():
-            for left in self._out.glob(f"{_provisional(number)}.*"):
+        for proof in self._proofs.values():
+            for left in self._out.glob(f"{proof.stem}.*"):
                 left.unlink()
 
     def finish(self, verdicts: Verdicts) -> None:
@@ -66,7 +77,7 @@ class BackgroundProofs:
         self._wanted = {id(item) for item in items}
         for item in items:
             self._add(item)
-        self._items.put(None)
+        self._queue.put(None)
         self._bisection.serve_errands_until(lambda: not self._thread.is_alive())
         if self._error is not None:
             raise self._error
@@ -74,25 +85,25 @@ class BackgroundProofs:
     def call_off(self) -> None:
         """End the thread; what it works on keeps its best script so far, unproved."""
         self._is_called_off.set()
-        self._items.put(None)
+        self._queue.put(None)
         self._bisection.errands.close()
         self._thread.join()
 
     def enter(self, verdicts: Verdicts) -> None:
         """Give the findings their repros, and the scripts their names."""
         for position, finding in enumerate(verdicts.findings):
-            key = id(verdicts.faults[finding.id])
-            if key not in self._repros:
+            proof = self._proofs.get(id(verdicts.faults[finding.id]))
+            if proof is None or proof.repro is None:
                 continue
-            repro = self._repros[key]
+            repro = proof.repro
             if repro.path:
                 name = f"repro_{finding.id}"
-                _rename(self._out, _provisional(self._numbers[key]), name)
+                _rename(self._out, proof.stem, name)
                 repro = msgspec.structs.replace(repro, path=f"{name}.py")
             verdicts.findings[position] = msgspec.structs.replace(finding, repro=repro)
 
     def _add_early(self, item: IntroducedFault) -> None:
-        """Take a fault that the walk has just found, unless it is likely to be part of a finding that is taken."""
+        """Take a fault that the walk found, unless it is likely to be part of a finding that is taken."""
         path = item.instances[0] if item.instances else item.path
         cause = cause_key(self._bisection.walk.tree, path, item)
         # A hang is told by the clock, so nothing else may run beside it.
@@ -101,32 +112,26 @@ class BackgroundProofs:
             self._add(item)
 
     def _add(self, item: IntroducedFault) -> None:
-        if id(item) not in self._numbers:
-            self._numbers[id(item)] = len(self._numbers) + 1
-            self._items.put(item)
+        if id(item) not in self._proofs:
+            proof = self._proofs[id(item)] = _Proof(item, len(self._proofs) + 1)
+            self._queue.put(proof)
 
     def _work(self) -> None:
         prover = Prover(self._bisection, self._environment, is_called_off=self._is_called_off.is_set)
         try:
-            while (item := self._items.get()) is not None:
-                if self._is_called_off.is_set() or (self._wanted is not None and id(item) not in self._wanted):
+            while (proof := self._queue.get()) is not None:
+                if self._is_called_off.is_set() or (self._wanted is not None and id(proof.item) not in self._wanted):
                     continue
-                script = self._out / f"{_provisional(self._numbers[id(item)])}.py"
                 try:
-                    self._repros[id(item)] = prover.prove(item, script) or _NO_SCRIPT
+                    proof.repro = prover.prove(proof.item, self._out / f"{proof.stem}.py") or _NO_SCRIPT
                 except KeyboardInterrupt:
-                    if unproved := prover.unproved("interrupted before it was proved in a fresh process"):
-                        self._repros[id(item)] = unproved
+                    proof.repro = prover.unproved("interrupted before it was proved in a fresh process")
                     return
                 except CompilebisectError as error:
                     note = f"its proof failed: {error.what}"
-                    self._repros[id(item)] = prover.unproved(note) or Repro(path="", note=note)
+                    proof.repro = prover.unproved(note) or Repro(path="", note=note)
         except Exception as error:  # noqa: BLE001 - it is the main thread's
             self._error = error
-
-
-def _provisional(number: int) -> str:
-    return f".repro_{number}"
 
 
 def _rename(folder: Path, old: str, new: str) -> None:

@@ -63,9 +63,8 @@ class Bisection:
         self._tolerances = parse_spec(settings.spec).tolerances if settings.inputs is None else {}
         #: For the thread that proves faults while the walk goes on.
         self.errands = Errands(supervisor)
-        #: Told of each fault as soon as its module is known.
+        #: Told of all faults whose module is known, after each probe anew.
         self.on_introduced: Callable[[IntroducedFault], None] = lambda item: None
-        self._told: set[int] = set()
         self._idle: list[Worker] = []
         self._busy: dict[Worker, Probe] = {}
         self._golden: Worker | None = None
@@ -135,9 +134,7 @@ class Bisection:
     def _tell_introduced(self) -> None:
         for result in self.walk.results.values():
             for item in result.introduced if result.is_done else ():
-                if id(item) not in self._told:
-                    self._told.add(id(item))
-                    self.on_introduced(item)
+                self.on_introduced(item)
 
     def loaded_worker(self, phase: str = "") -> Worker:
         """Start a worker and load the model in it.

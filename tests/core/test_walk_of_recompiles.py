@@ -143,6 +143,19 @@ def test_a_size_of_one_belongs_to_where_the_inputs_come_in():
     assert introduced(OfOne(NESTED).walk(variants=3)) == [("", "recompile")]
 
 
+def test_a_size_of_one_stays_there_beside_a_module_that_is_compiled_again_for_each_size():
+    class OfOneAndMore(Varied):
+        def observe(self, probe: Probe) -> Observation:
+            seen = super().observe(probe)
+            if not probe.variants:
+                return seen
+            fault = recompile(type_name=f"one in {probe.path}")
+            fault = msgspec.structs.replace(fault, evidence={"is_of_size_one": True})
+            return msgspec.structs.replace(seen, faults=(*seen.faults, fault))
+
+    assert introduced(OfOneAndMore(["enc.b"]).walk(variants=3)) == [("", "recompile"), ("enc.b", "recompile")]
+
+
 def test_variants_that_do_not_end_are_said_and_blame_nobody():
     class Endless(ScriptedModel):
         def observe(self, probe: Probe) -> Observation:
