@@ -134,15 +134,17 @@ def headline(report: Report) -> str:
         )
     else:
         idle = idle_count(report)
-        text = f"healthy: no findings in {plural(len(report.modules) - idle, 'module')}"
+        has_inherited = any(entry.origin == "inherited" for entry in report.modules)
+        text = "healthy: " if report.complete and not has_inherited else ""
+        text += f"no findings in {plural(len(report.modules) - idle, 'module')}"
         if idle:
             text += f" ({idle} not called or skipped)"
-        if any(entry.origin == "inherited" for entry in report.modules):
-            text = text.replace("healthy: ", "") + "; what was left out is not healthy"
+        if has_inherited:
+            text += "; what was left out is not healthy"
         if (kinds := report.settings.get("check")) and set(kinds) < {kind.value for kind in DEFAULT_KINDS}:
             text += f"; looked for {', '.join(kind_name(Kind(kind)) for kind in kinds)} alone"
     text += f"; {plural(report.timing.compiles, 'compile')} in {seconds(report.timing.total_s)}"
-    return text if report.complete else f"INCOMPLETE, stopped early: {text.removeprefix('healthy: ')}"
+    return text if report.complete else f"INCOMPLETE, stopped early: {text}"
 
 
 def idle_count(report: Report) -> int:
