@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,17 +108,18 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep reports and scripts there")
     parser.add_argument("--seconds", type=float, help="what one script's reduction may take; the command's by default")
+    parser.add_argument("--jobs", type=int, default=1, help="models side by side, on a machine with many cores")
     options = parser.parse_args()
     more = ["--device", options.device]
     more += ["--reduce-seconds", str(options.seconds)] if options.seconds is not None else []
     sizes: list[Size | None] = []
     print("| model | finding | operators | model lines | lines | verified | seconds of the run |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    with tempfile.TemporaryDirectory(prefix="compilebisect-sizes-") as scratch:
-        for model in models_in([*([] if options.only else [SAMPLES]), *options.folders]):
-            if model.says.get("gpu") and not options.device.startswith("cuda"):
-                continue
-            report, seconds = report_of(model, (options.keep or Path(scratch)) / model.folder.name, more)
+    models = models_in([*([] if options.only else [SAMPLES]), *options.folders])
+    models = [model for model in models if options.device.startswith("cuda") or not model.says.get("gpu")]
+    with tempfile.TemporaryDirectory(prefix="sizes-") as scratch, ThreadPoolExecutor(options.jobs) as jobs:
+        outs = [(options.keep or Path(scratch)) / model.folder.name for model in models]
+        for model, (report, seconds) in zip(models, jobs.map(report_of, models, outs, repeat(more)), strict=True):
             for finding in report["findings"]:
                 size = size_of(finding["repro"])
                 sizes.append(size)
