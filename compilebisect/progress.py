@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from compilebisect.core.report import Finding
+from compilebisect.core.report import Finding, Repro
 
 
 class ProgressListener(Protocol):
@@ -21,6 +21,9 @@ class ProgressListener(Protocol):
 
     def proof_went_on(self, text: str) -> None:
         """The proof of a fault took a step, beside the walk or after it; called from another thread."""
+
+    def script_made(self, what: str, repro: Repro) -> None:
+        """The proof of a fault ended; `what` names the fault. Called from another thread."""
 
     def finding_made(self, finding: Finding) -> None:
         """A finding is final but for its repro."""
@@ -42,6 +45,9 @@ class SilentProgress:
         """Ignore it."""
 
     def proof_went_on(self, text: str) -> None:
+        """Ignore it."""
+
+    def script_made(self, what: str, repro: Repro) -> None:
         """Ignore it."""
 
     def finding_made(self, finding: Finding) -> None:

@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from compilebisect.core.report import Finding
+from compilebisect.core.report import Finding, Repro
 from compilebisect.progress import ProgressListener, SilentProgress
-from compilebisect.render.wording import kind_name, one_line, place, seconds
+from compilebisect.render.wording import kind_name, one_line, place, repro_remark, seconds
 
 Clock = Callable[[], float]
 _SHOWN_PROBES = 6
@@ -98,6 +98,10 @@ class PlainProgress:
         """Say what is done."""
         self._say(f"{one_line(text)} …")
 
+    def script_made(self, what: str, repro: Repro) -> None:
+        """Say whether there is a script, and where it lies until the findings are numbered."""
+        self._say(_script_line(what, repro))
+
     def finding_made(self, finding: Finding) -> None:
         """Say the finding in one line."""
         self._say(_finding_line(finding))
@@ -165,6 +169,11 @@ class LiveProgress:
         if self._is_verbose:
             self._console.print(Text(f"{self._run.proof} …", "dim"))
 
+    def script_made(self, what: str, repro: Repro) -> None:
+        """Leave a line."""
+        self._run.proof = ""
+        self._console.print(Text(_script_line(what, repro), "yellow"), no_wrap=True, overflow="ellipsis")
+
     def finding_made(self, finding: Finding) -> None:
         """Leave a line, cut to the terminal's width: the whole text follows with the report."""
         self._console.print(Text(_finding_line(finding), "yellow"), no_wrap=True, overflow="ellipsis")
@@ -172,6 +181,10 @@ class LiveProgress:
     def warned(self, text: str) -> None:
         """Leave a line."""
         self._console.print(Text(f"warning: {one_line(text)}", "magenta"))
+
+
+def _script_line(what: str, repro: Repro) -> str:
+    return one_line(f"{what}: {f'{repro.path}: ' if repro.path else ''}{repro_remark(repro)}")
 
 
 def _finding_line(finding: Finding) -> str:

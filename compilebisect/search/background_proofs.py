@@ -32,13 +32,14 @@ class _Proof(msgspec.Struct):
 
     @property
     def stem(self) -> str:
-        return f".repro_{self.number}"
+        return f"early_{self.number}" if self.repro is not None else f".early_{self.number}"
 
 
 class BackgroundProofs:
     """A context manager around the walk and the search for findings.
 
-    Scripts get their final names in `enter`; until then they lie in `out` under names of their own.
+    Findings have no numbers before the walk's end, so a script that is proved lies in `out` as `early_1.py` and so
+    on, and gets its final name in `enter`.
     """
 
     def __init__(self, bisection: Bisection, out: Path, environment: Mapping[str, str]) -> None:
@@ -122,14 +123,22 @@ class BackgroundProofs:
             while (proof := self._queue.get()) is not None:
                 if self._is_called_off.is_set() or (self._wanted is not None and id(proof.item) not in self._wanted):
                     continue
+                unproved = proof.stem
                 try:
-                    proof.repro = prover.prove(proof.item, self._out / f"{proof.stem}.py") or _NO_SCRIPT
+                    repro = prover.prove(proof.item, self._out / f"{proof.stem}.py") or _NO_SCRIPT
                 except KeyboardInterrupt:
                     proof.repro = prover.unproved("interrupted before it was proved in a fresh process")
+                    if proof.repro is not None:
+                        _rename(self._out, unproved, proof.stem)
                     return
                 except CompilebisectError as error:
                     note = f"its proof failed: {error.what}"
-                    proof.repro = prover.unproved(note) or Repro(path="", note=note)
+                    repro = prover.unproved(note) or Repro(path="", note=note)
+                proof.repro = repro
+                if repro.path:
+                    _rename(self._out, unproved, proof.stem)
+                    repro = msgspec.structs.replace(repro, path=f"{proof.stem}.py")
+                self._bisection.progress.script_made(prover.what, repro)
         except Exception as error:  # noqa: BLE001 - it is the main thread's
             self._error = error
 

@@ -38,7 +38,7 @@ _START_S = 60.0
 
 
 class Prover:
-    """Works on one fault after the other, in a thread of its own; `_written` is the script of the present one.
+    """Works on one fault after the other, in a thread of its own; `what` names the present one.
 
     An interrupt is a `KeyboardInterrupt` out of what the thread asks of the bisection's errands; `is_called_off` tells
     those of the same that wait for something else.
@@ -56,13 +56,13 @@ class Prover:
         self._is_called_off = is_called_off
         self._runner = ScriptRunner(bisection.errands, fresh_interpreter=bisection.needs_fresh_interpreter)
         self._trials = bisection.scratch / "trials"
-        self._written: tuple[ReproCase, Path, int] | None = None
-        self._what = ""
+        self._written: tuple[ReproCase, Path, int] | None = None  # the script of the present fault
+        self.what = ""
 
     def prove(self, item: IntroducedFault, script: Path) -> Repro | None:
         """Write the script of a fault to `script`, shrink it and prove it; None where none could be written."""
         self._written = None
-        self._what = f"{item.fault.kind.value} in {item.path or 'the root'}"
+        self.what = f"{item.fault.kind.value} in {item.path or 'the root'}"
         self._say("writing a script")
         found = self._first_that_shows(self._cases(item, script.stem), script)
         if found is None:
@@ -173,7 +173,7 @@ class Prover:
         return {**self._environment, **_user_folders(case)}
 
     def _say(self, doing: str) -> None:
-        self._bisection.progress.proof_went_on(f"{self._what}: {doing}")
+        self._bisection.progress.proof_went_on(f"{self.what}: {doing}")
 
     def _cases(self, item: IntroducedFault, name: str) -> Iterator[ReproCase]:
         settings = self._bisection.settings
@@ -204,7 +204,7 @@ class Prover:
                     return
                 answer = self._ask("repro_cases", payload, "writing a repro script")
             except CannotTestError as error:
-                self._bisection.notes.append(f"{self._what}: {error.what}")
+                self._bisection.notes.append(f"{self.what}: {error.what}")
                 continue
             yield from sorted(msgspec.msgpack.decode(answer.cases, type=list[ReproCase]), key=_size)
 

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from compilebisect.cli.progress import LiveProgress, PlainProgress, RunClock
+from compilebisect.core.report import Repro
 from compilebisect.progress import ProgressListener
 from tests.sample_reports import large_report
 
@@ -108,8 +109,12 @@ def test_findings_and_warnings_leave_one_line_each(is_live: bool) -> None:
         listener = PlainProgress(stream, clock=FakeClock())
     for finding in large_report().findings:
         listener.finding_made(finding)
+    listener.script_made("crash in decoder.kernel", Repro(path="early_1.py", verified=True, runs=3, shown=3, lines=40))
+    listener.script_made("hang in head", Repro(path="", note="no script could be written"))
     listener.warned("two\nlines \x1b[31m[red]")
     lines = stream.getvalue().splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 11
     assert lines[0].startswith("F1: crash in decoder.kernel: the worker was killed by SIGSEGV")
+    assert lines[8] == "crash in decoder.kernel: early_1.py: verified, 40 lines"
+    assert lines[9] == "hang in head: NOT verified, no script could be written"
     assert lines[-1] == r"warning: two lines \x1b[31m[red]"
