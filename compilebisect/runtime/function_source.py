@@ -1,7 +1,11 @@
-"""Function cases: the function that holds the line at fault, with the arguments that it got, as a module of its own."""
+"""Function cases: the function that holds the line at fault, with the arguments that it got, as a module of its own.
+
+A method of an object that is no module becomes a function too, and the object a stand-in with the same attributes.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import types
@@ -40,7 +44,7 @@ def function_case(
     tensor_file: Path | None = None,
     **settings: Any,
 ) -> ReproCase:
-    """Describe the plain function around the line at fault, and its first call in an eager run.
+    """Describe the function around the line at fault, and its first call in an eager run.
 
     The function may be a library's: its source is taken along like the user's. A module among its arguments becomes the
     script's own module, which is empty, so that a whole model need not be built.
@@ -58,13 +62,13 @@ def function_case(
     Raises:
         CannotMakeCase: where there is no such function, it is not called, or it cannot be rebuilt.
     """
-    function = _function_at(fault)
+    function, owner = _function_at(fault)
     arguments = _first_arguments(function, run)
     file = TensorFile(tensor_file) if tensor_file else None
     values = ValueBuilder(device=device, file=file)
     try:
-        args, statements, call = _call(function, arguments, values)
-        definitions = _definitions(function, values)
+        args, statements, call = _call(function, arguments, values, stands_in=owner is not None)
+        definitions = _definitions(function, owner, values)
         place = fault.location.code.strip() if fault.location else ""
         if not any(place in definition.text for definition in definitions):
             raise NotExtractable("the line at fault does not stand in what the function needs")
@@ -98,15 +102,16 @@ def _cut(definition: Definition, place: str) -> Definition:
     return msgspec.structs.replace(definition, text=without(script, behind_kept_lines(script)))
 
 
-def _function_at(fault: Fault) -> types.FunctionType:
+def _function_at(fault: Fault) -> tuple[types.FunctionType, type | None]:
+    """Return the function, and the class that it is a method of."""
     for frame in reversed(fault.frames[-_MOST_FRAMES:]):
-        for function in _functions_of(frame):
-            return function
+        for found in _functions_of(frame):
+            return found
     raise CannotMakeCase("the line at fault stands in no function of its own")
 
 
-def _functions_of(frame: Frame) -> Iterator[types.FunctionType]:
-    """Yield the function of a file's own scope that holds a frame's line, by whatever name it goes there."""
+def _functions_of(frame: Frame) -> Iterator[tuple[types.FunctionType, type | None]]:
+    """Yield the function of a file's own scope, or of a class in it, that holds a frame's line."""
     path = Path(frame.file)
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -114,11 +119,18 @@ def _functions_of(frame: Frame) -> Iterator[types.FunctionType]:
             continue
         if not path.samefile(file) or name.split(".")[0] == "torch":
             continue
-        found = getattr(module, frame.function.rpartition(".")[2], None)
-        if isinstance(found, types.FunctionType) and found.__module__ == name and not hasattr(found, "__wrapped__"):
-            lines, first = inspect.getsourcelines(found)
-            if first <= frame.line < first + len(lines):
-                yield found
+        short = frame.function.rpartition(".")[2]
+        classes = [
+            value
+            for value in list(vars(module).values())
+            if isinstance(value, type) and value.__module__ == name and not issubclass(value, torch.nn.Module)
+        ]
+        for owner in (None, *classes):
+            found = vars(module if owner is None else owner).get(short)
+            if isinstance(found, types.FunctionType) and found.__module__ == name and not hasattr(found, "__wrapped__"):
+                lines, first = inspect.getsourcelines(found)
+                if first <= frame.line < first + len(lines):
+                    yield found, owner
 
 
 def _first_arguments(function: types.FunctionType, run: Callable[[], Any]) -> dict[str, Any]:
@@ -153,18 +165,21 @@ def _first_arguments(function: types.FunctionType, run: Callable[[], Any]) -> di
 
 
 def _call(
-    function: types.FunctionType, arguments: dict[str, Any], values: ValueBuilder
+    function: types.FunctionType, arguments: dict[str, Any], values: ValueBuilder, *, stands_in: bool
 ) -> tuple[list[Value], list[Statement], Definition]:
-    """Return the arguments of the script's module, what makes them, and the module's class."""
+    """Return the arguments of the script's module, what makes them, and the module's class.
+
+    With `stands_in` the first argument is an object, of which the function needs its attributes.
+    """
     parameters: list[str] = []
     passed: list[str] = []
     args: list[Value] = []
-    for name, value in arguments.items():
+    for position, (name, value) in enumerate(arguments.items()):
         if isinstance(value, torch.nn.Module):
             passed.append(f"{name}=self")
             continue
         variable = f"{name}_" if name in ("model", "device", "saved", "self") else name
-        made = values.value(value, variable)
+        made = _stand_in(value, variable, values) if stands_in and position == 0 else values.value(value, variable)
         if not isinstance(made, Literal | Ref):
             values.statements.append(Statement(variable, made))
             made = Ref(variable)
@@ -178,9 +193,22 @@ def _call(
     return args, values.statements, Definition(names=(_CLASS,), text=text, needs=(function.__name__,))
 
 
-def _definitions(function: types.FunctionType, values: ValueBuilder) -> tuple[Definition, ...]:
+def _stand_in(value: Any, variable: str, values: ValueBuilder) -> Value:
+    """Return an object with the attributes of another one, as far as they can be made again, and no methods."""
+    attributes: list[tuple[str, Value]] = []
+    for name, item in vars(value).items() if hasattr(value, "__dict__") else ():
+        with contextlib.suppress(NotRebuildable):
+            attributes.append((name, values.value(item, f"{variable}.{name}")))
+    values.imports.add("import types")
+    return Call("types.SimpleNamespace", kwargs=tuple(attributes))
+
+
+def _definitions(function: types.FunctionType, owner: type | None, values: ValueBuilder) -> tuple[Definition, ...]:
     extractor = SourceExtractor(own_modules=frozenset({function.__module__}))
-    extractor.require(function.__module__, function.__name__)
+    if owner is None:
+        extractor.require(function.__module__, function.__name__)
+    else:
+        extractor.require_method(function.__module__, owner.__name__, function.__name__)
     for module, name in sorted(values.user_names):
         extractor.require(module, name)
     definitions = extractor.definitions()

@@ -53,6 +53,20 @@ class SourceExtractor:
         self._resolve(module, name)
         self._settle()
 
+    def require_method(self, module: str, cls: str, name: str) -> None:
+        """Include a method of a class of `module` as a function of its own, and all that it needs.
+
+        Raises:
+            NotExtractable: where the source is missing or two files use one name for different things.
+        """
+        source = self._source(module)
+        for holder in source.bindings.get(cls, ()):
+            for node in getattr(holder.node, "body", ()):
+                if isinstance(node, FUNCTIONS) and node.name == name:
+                    self._own(name, (module, f"{cls}.{name}"))
+                    self._include(Piece(node, source))
+        self._settle()
+
     def require_operator(self, namespace: str, name: str) -> None:
         """Include the statements that define and register the custom operator `namespace::name`, where found."""
         self._operators.add((namespace, name))

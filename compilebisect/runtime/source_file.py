@@ -6,6 +6,7 @@ import ast
 import itertools
 import symtable
 import sys
+import textwrap
 from pathlib import Path
 
 from compilebisect.runtime.user_files import module_file
@@ -18,7 +19,7 @@ class NotExtractable(Exception):
 
 
 class Piece:
-    """One top-level statement of a file; `members` are the parts of a module class that may be dropped."""
+    """One top-level statement of a file, or a method; `members` are the parts of a module class that may be dropped."""
 
     def __init__(self, node: ast.stmt, source: SourceFile) -> None:
         self.node = node
@@ -32,7 +33,7 @@ class Piece:
     def text(self) -> str:
         """Return the source, without the members that nothing reaches."""
         if self.members is None or not isinstance(self.node, ast.ClassDef):
-            return "\n".join(self.source.lines[self.start - 1 : self.end])
+            return textwrap.dedent("\n".join(self.source.lines[self.start - 1 : self.end]))
         head = self.source.lines[self.start - 1 : _start(self.node.body[0]) - 1]
         parts = []
         for statement in self.node.body:

@@ -40,6 +40,17 @@ def check(module, x, *, times=1):
     return os.fspath("") or x / peak
 
 
+class Settings:
+    def __init__(self, scale):
+        self.scale = scale
+        self.lock = __import__("threading").Lock()
+
+    def scaled(self, x):
+        """Part of a large library, too."""
+        peak = x.max().item() * self.scale
+        return self.elsewhere(peak)
+
+
 def flexible(*args):
     return args[0].max().item()
 '''
@@ -94,6 +105,25 @@ def test_a_function_of_a_library_is_taken_along_and_a_module_among_its_arguments
     assert "overload" not in text
     assert type(model).__name__ == "Repro"
     assert [arg.shape if isinstance(arg, torch.Tensor) else arg for arg in args] == [x.shape, 3]
+
+
+def test_a_method_of_an_object_becomes_a_function_and_the_object_a_stand_in(
+    library: ModuleType, tmp_path: Path, prover: Prove
+) -> None:
+    settings = library.Settings(3)
+
+    class User(nn.Module):
+        def forward(self, x: torch.Tensor) -> object:
+            return settings.scaled(x)
+
+    fault = fault_in(library.Settings.scaled, ".item()", ITEM)
+    x = torch.randn(2, 3)
+    case = function_case(running(User(), x), fault)
+    _, args, _, text = made(case)
+    assert "class Settings" not in text and "lock" not in text and "elsewhere" not in text
+    assert "return scaled(self=self_, x=x)" in text
+    assert args[0].scale == 3 and args[1].shape == x.shape
+    proved(prover, [case], tmp_path)
 
 
 def test_what_is_no_plain_function_or_is_not_called_makes_no_case(library: ModuleType, faulty: ModuleType) -> None:
