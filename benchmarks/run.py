@@ -13,6 +13,7 @@ import argparse
 import functools
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from benchmarks.sizes import SAMPLES, medians, models_in, reports_of, size_of, unverified  # noqa: E402
+from compilebisect.core.reduce.search import smallest_subset  # noqa: E402
+
 MODEL = HERE / "transformer.py"
 SPEC = {"ids": {"shape": [2, 64], "dtype": "int64", "high": 1000}}
 # A model whose weights (about 0.6 GB) outweigh torch itself, so that copies of it show.
@@ -54,9 +60,10 @@ class Planted(NamedTuple):
 class Bench:
     """Runs commands in a folder of its own, on one device."""
 
-    def __init__(self, folder: Path, device: str) -> None:
+    def __init__(self, folder: Path, device: str, jobs: int = 1) -> None:
         self.folder = folder
         self.device = device
+        self.jobs = jobs
         backend = "triton" if device.startswith("cuda") else "cpp"
         # torch's own knob for planting a fault: its ReLU then adds 1, or does not compile
         self.planted = f"torch._inductor.config.{backend}.inject_relu_bug_TESTING_ONLY"
@@ -225,6 +232,35 @@ def _minify(bench: Bench, level: int) -> tuple[float, str]:
     return time.perf_counter() - started, f"{how} with {lines}"
 
 
+def questions(bench: Bench) -> Iterator[Row]:
+    """How often the search for culprits asks, in the worst of 200 random choices among 1024 members."""
+    for culprits, reach in ((1, 25), (4, 80), (8, 130)):
+        worst = 0
+        for seed in range(200):
+            needed = set(random.Random(seed).sample(range(1024), culprits))
+            search, asked = smallest_subset(range(1024)), 0
+            try:
+                candidate = next(search)
+                while True:
+                    asked += 1
+                    candidate = search.send(needed <= set(candidate))
+            except StopIteration as stop:
+                if set(stop.value) != needed:
+                    raise RuntimeError(f"the search found {stop.value} in place of {needed}") from None
+            worst = max(worst, asked)
+        yield Row(f"tests needed for {culprits} of 1024", worst, reach, "", "the most of 200 random choices")
+
+
+def sizes(bench: Bench) -> Iterator[Row]:
+    """How small the scripts of the sample models come out."""
+    options = ["--device", bench.device]
+    reports = [report for _, report, _ in reports_of(models_in([SAMPLES], bench.device), None, options, bench.jobs)]
+    found = [size_of(finding["repro"]) for report in reports for finding in report["findings"]]
+    yield Row("scripts of sample models that did not verify", unverified(found), 0, "", f"of {len(found)}")
+    for median in medians(found):
+        yield Row(f"median of {median.what}", median.value, median.reach, "", ", ".join(map(str, median.values)))
+
+
 MEASURES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "start-up": start_up,
     "whole": whole,
@@ -232,6 +268,8 @@ MEASURES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "memory": memory,
     "repro": repro,
     "minifier": minifier,
+    "questions": questions,
+    "sizes": sizes,
 }
 
 
@@ -240,13 +278,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"of {', '.join(MEASURES)}; all by default")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    parser.add_argument("--jobs", type=int, default=1, help="sample models side by side, on a machine with many cores")
     options = parser.parse_args()
     if unknown := set(options.measures) - MEASURES.keys():
         parser.error(f"unknown measure {', '.join(sorted(unknown))} (choose from {', '.join(MEASURES)})")
     is_within_reach = True
     print("| measure | value | reach | detail |\n| --- | --- | --- | --- |", flush=True)
     with tempfile.TemporaryDirectory(prefix="compilebisect-bench-") as folder:
-        bench = Bench(Path(folder), options.device)
+        bench = Bench(Path(folder), options.device, options.jobs)
         for name in options.measures or MEASURES:
             for row in MEASURES[name](bench):
                 reach = "" if row.reach is None else f"at most {row.reach:g} {row.unit}"

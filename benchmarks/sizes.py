@@ -47,15 +47,17 @@ class Size(NamedTuple):
     is_verified: bool
 
 
-def models_in(folders: Sequence[Path]) -> Iterator[Model]:
-    """Yield the models of some folders and of the folders right below them that are expected to have findings."""
+def models_in(folders: Sequence[Path], device: str) -> list[Model]:
+    """Return the models of some folders and of the folders right below them that are expected to have findings."""
+    found = []
     for folder in folders:
         for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
             file = next((file for file in (place / "expected.json", place / "case.json") if file.exists()), None)
             if file is not None:
                 says = json.loads(file.read_text(encoding="utf-8"))
-                if says.get("expect"):
-                    yield Model(place.resolve(), says)
+                if says.get("expect") and (device.startswith("cuda") or not says.get("gpu")):
+                    found.append(Model(place.resolve(), says))
+    return found
 
 
 def report_of(model: Model, out: Path, options: Sequence[str]) -> tuple[dict[str, Any], float]:
@@ -84,20 +86,39 @@ def size_of(repro: dict[str, Any] | None) -> Size | None:
     return Size(repro["ops"], repro["model_lines"], repro["lines"], repro["verified"])
 
 
-def summary(sizes: Sequence[Size | None]) -> tuple[list[str], bool]:
-    """Return lines that compare the medians with the reach, and whether all is within it."""
+class Median(NamedTuple):
+    """The middle of all scripts of one sort."""
+
+    what: str
+    value: float
+    reach: int
+    values: list[int]
+
+
+def medians(sizes: Sequence[Size | None]) -> Iterator[Median]:
+    """Yield the medians of scripts that hold a graph, and of those that hold source."""
     written = [size for size in sizes if size is not None]
-    lines, is_within = [], all(size is not None and size.is_verified for size in sizes)
-    lines.append(f"verified: {sum(size.is_verified for size in written)} of {len(sizes)}")
     for what, values, reach in (
         ("operators of graph cases", [size.operators for size in written if size.operators], MOST_OPERATORS),
         ("model lines of source cases", [size.model_lines for size in written if not size.operators], MOST_MODEL_LINES),
     ):
         if values:
-            median = statistics.median(values)
-            is_within &= median <= reach
-            lines.append(f"median of {what}: {median:g} of {sorted(values)}, reach {reach}")
-    return lines, is_within
+            yield Median(what, statistics.median(values), reach, sorted(values))
+
+
+def unverified(sizes: Sequence[Size | None]) -> int:
+    """Return how many findings have no script, or none that verified."""
+    return sum(size is None or not size.is_verified for size in sizes)
+
+
+def reports_of(
+    models: Sequence[Model], keep: Path | None, options: Sequence[str], jobs: int
+) -> Iterator[tuple[Model, dict[str, Any], float]]:
+    """Yield each model with its report and the seconds that it took; reports and scripts stay in `keep`, if given."""
+    with tempfile.TemporaryDirectory(prefix="sizes-") as scratch, ThreadPoolExecutor(jobs) as pool:
+        outs = [(keep or Path(scratch)) / model.folder.name for model in models]
+        for model, (report, seconds) in zip(models, pool.map(report_of, models, outs, repeat(options)), strict=True):
+            yield model, report, seconds
 
 
 def main() -> int:
@@ -115,24 +136,22 @@ def main() -> int:
     sizes: list[Size | None] = []
     print("| model | finding | operators | model lines | lines | verified | seconds of the run |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    models = models_in([*([] if options.only else [SAMPLES]), *options.folders])
-    models = [model for model in models if options.device.startswith("cuda") or not model.says.get("gpu")]
-    with tempfile.TemporaryDirectory(prefix="sizes-") as scratch, ThreadPoolExecutor(options.jobs) as jobs:
-        outs = [(options.keep or Path(scratch)) / model.folder.name for model in models]
-        for model, (report, seconds) in zip(models, jobs.map(report_of, models, outs, repeat(more)), strict=True):
-            for finding in report["findings"]:
-                size = size_of(finding["repro"])
-                sizes.append(size)
-                shown = (
-                    "no script | | |"
-                    if size is None
-                    else f"{size.operators or ''} | {size.model_lines} | {size.lines} |"
-                )
-                proof = "yes" if size and size.is_verified else "NO"
-                what = f"{finding['kind']} in {finding['module'] or 'the root'}"
-                print(f"| {model.folder.name} | {what} | {shown} {proof} | {seconds:.0f} |", flush=True)
-    lines, is_within = summary(sizes)
-    print("\n" + "\n".join(lines))
+    models = models_in([*([] if options.only else [SAMPLES]), *options.folders], options.device)
+    for model, report, seconds in reports_of(models, options.keep, more, options.jobs):
+        for finding in report["findings"]:
+            size = size_of(finding["repro"])
+            sizes.append(size)
+            shown = (
+                "no script | | |" if size is None else f"{size.operators or ''} | {size.model_lines} | {size.lines} |"
+            )
+            proof = "yes" if size and size.is_verified else "NO"
+            what = f"{finding['kind']} in {finding['module'] or 'the root'}"
+            print(f"| {model.folder.name} | {what} | {shown} {proof} | {seconds:.0f} |", flush=True)
+    print(f"\nverified: {len(sizes) - unverified(sizes)} of {len(sizes)}")
+    is_within = not unverified(sizes)
+    for median in medians(sizes):
+        print(f"median of {median.what}: {median.value:g} of {median.values}, reach {median.reach}")
+        is_within &= median.value <= median.reach
     return 0 if is_within else 1
 
 
