@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 from compilebisect.core.call import CallContext
+from compilebisect.core.other_draws import SEEDS, DrawFigures, speaks_against
 from compilebisect.runtime.compare import Comparison, compare_runs
 from compilebisect.runtime.cotangents import Cotangents
+from compilebisect.runtime.draws import DrawStatistics
 from compilebisect.runtime.nudge import can_nudge, nudged_inputs, nudged_parameters
 from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.reference import inputs_to_float64, to_float64
@@ -103,29 +105,56 @@ class Oracle:
         """
         comparison = self._compare(compiled)
         if module_callable is not None and self._tolerance is None and _is_about_values(comparison):
-            comparison = self._confirmed(comparison, module_callable)
+            comparison = self._confirmed(comparison, compiled, module_callable)
         self.snapshot.restore()
         return replace(comparison, notes=[*comparison.notes, *dict.fromkeys(self.notes)])
 
-    def _confirmed(self, comparison: Comparison, module_callable: Callable[..., Any]) -> Comparison:
-        """Drop differences that no other seed shows: other draws, and other last bits of the nudged inputs."""
+    def _confirmed(
+        self, comparison: Comparison, compiled: RunRecord, module_callable: Callable[..., Any]
+    ) -> Comparison:
+        """Drop differences that no other seed shows, and those that other random numbers explain."""
         for number in range(1, FURTHER_SEEDS + 1):
-            other = Oracle(
-                self._module,
-                self._args,
-                self._kwargs,
-                self._context,
-                seed=self._seed + number,
-                train=self._train,
-                snapshot=self.snapshot,
-            )
+            other = self._with_seed(self._seed + number)
             try:
                 if not other._compare(other.run(module_callable)).is_equal:
-                    return comparison
+                    break
             except Exception:  # noqa: BLE001 - whatever fails with another seed, the first one told enough
                 return comparison
-        text = f"no finding, since {FURTHER_SEEDS} other seeds do not show it: {comparison.differences[0].text}"
-        return replace(comparison, differences=[], notes=[*comparison.notes, text])
+        else:
+            return _without_differences(comparison, f"no finding, since {FURTHER_SEEDS} other seeds do not show it")
+        if compiled.draws_end == self.eager().draws_end or not self._are_other_draws(comparison, module_callable):
+            return comparison
+        text = f"draws other random numbers than eager does; over {SEEDS} seeds, mean and spread are the same"
+        return _without_differences(comparison, text)
+
+    def _are_other_draws(self, comparison: Comparison, module_callable: Callable[..., Any]) -> bool:
+        """Say whether results differ by chance alone."""
+        paths = frozenset(difference.path for difference in comparison.differences)
+        batches: list[dict[str, DrawFigures]] = []
+        for first in (FURTHER_SEEDS + 1, FURTHER_SEEDS + 1 + SEEDS):
+            statistics = DrawStatistics(paths)
+            try:
+                for number in range(first, first + SEEDS):
+                    other = self._with_seed(self._seed + number)
+                    statistics.add(other.run(self._module), other.run(module_callable))
+            except Exception:  # noqa: BLE001 - whatever fails with another seed, the first one told enough
+                return False
+            batches.append(statistics.figures())
+            against = [path for path in paths if speaks_against(*(batch[path] for batch in batches))]
+            if not against:
+                return True
+        return False
+
+    def _with_seed(self, seed: int) -> Oracle:
+        return Oracle(
+            self._module,
+            self._args,
+            self._kwargs,
+            self._context,
+            seed=seed,
+            train=self._train,
+            snapshot=self.snapshot,
+        )
 
     def _compare(self, compiled: RunRecord) -> Comparison:
         eager = self.eager()
@@ -201,6 +230,11 @@ class Oracle:
                 f"no {name} run: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             )
             return None
+
+
+def _without_differences(comparison: Comparison, why: str) -> Comparison:
+    text = f"{why}: {comparison.differences[0].text}"
+    return replace(comparison, differences=[], notes=[*comparison.notes, text])
 
 
 def _is_about_values(comparison: Comparison) -> bool:

@@ -23,7 +23,8 @@ class RunRecord:
         requires_grad: paths of output tensors that take part in autograd.
         aliases: pairs of an output's path and the path of what it shares memory with.
         noise_dtype: the coarsest floating dtype among inputs, parameters and autocast.
-        draws_random: the run consumed random numbers.
+        draws_random: the forward run consumed random numbers.
+        draws_end: stands for the generators' states after the forward run.
     """
 
     output: Any
@@ -34,6 +35,7 @@ class RunRecord:
     aliases: frozenset[tuple[str, str]] = frozenset()
     noise_dtype: str = ""
     draws_random: bool = False
+    draws_end: str = ""
 
     def parts(self) -> dict[str, list[Node]]:
         """List the nodes of all four parts; paths begin with `output`, `inputs`, `state` or `grad`."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from compilebisect.runtime.tensor_copy import is_plain, without_expanded
@@ -28,6 +29,7 @@ _DRAWS = ("rand", "randn", "normal", "rand_like", "randn_like")
 _READS = ("__get__", "__set__", "size", "dim", "stride", "numel", "is_floating_point", "data_ptr", "requires_grad_")
 # A module beyond this much memory in float64 is not copied, so that a worker stays near the size of the model.
 _LARGEST_COPY_BYTES = 256 << 20
+_DROPOUTS = tuple(getattr(F, name) for name in ("dropout", "dropout1d", "dropout2d", "dropout3d"))
 _DRAWS_IN_PLACE = ("normal_", "uniform_", "exponential_", "log_normal_", "cauchy_", "geometric_")
 
 
@@ -112,12 +114,24 @@ class _Widened(TorchFunctionMode):
             return args[0].to(_WIDE.get(args[0].dtype, torch.float64) if args[0].is_complex() else torch.float64)
         if name in _DRAWS:
             return self._draw(func, name, args, kwargs)
+        if func in _DROPOUTS:
+            return self._drop(func, *args, **kwargs)
         if name in _DRAWS_IN_PLACE and args[0].dtype is torch.float64:
             drawn = func(torch.empty_like(args[0], dtype=self._low_dtype), *args[1:], **kwargs)
             return args[0].copy_(drawn)
         args = tuple(_WIDE.get(arg, arg) if isinstance(arg, torch.dtype) else arg for arg in args)
         kwargs = {key: _WIDE.get(arg, arg) if isinstance(arg, torch.dtype) else arg for key, arg in kwargs.items()}
         return func(*args, **kwargs)
+
+    def _drop(
+        self, func: Callable[..., Any], input: Any, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Any:
+        """Drop what the original dtype would drop, and scale exactly."""
+        if not training or p == 0.0 or input.dtype is not torch.float64:
+            return func(input, p, training, inplace)
+        kept = func(torch.ones_like(input, dtype=self._low_dtype), p, True, False) != 0
+        scaled = kept * (0.0 if p == 1.0 else 1.0 / (1.0 - p))
+        return input.mul_(scaled) if inplace else input * scaled
 
     def _draw(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Random draws differ by dtype, so they are made in the original one."""
