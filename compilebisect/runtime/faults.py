@@ -25,10 +25,12 @@ _STAGE_OF_ORIGIN = {
 FENCE_NAME = "compilebisect_fence"
 # Dynamo puts a generator together again after a break inside it, and may fail at that; seen with torch 2.13 and 2.11.
 _GENERATOR_IN_PIECES = ("Read uninitialized cell", "Generator reconstruction with mutations")
+# What Dynamo names where it has already resumed from the break that it met in the loop; seen with torch 2.11.
+_LOOP_WITH_A_BREAK = "graph break in loop"
 _COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"})
-# What Dynamo says when it is handed a running iterator; seen with torch 2.13 and 2.14.
 # In what Inductor's check of sizes and strides says of an operator.
 _OPERATOR = re.compile(r"Error in op: torch\.ops\.([\w.]+)")
+# What Dynamo says when it is handed a running iterator; seen with torch 2.13 and 2.14.
 _ITERATOR = re.compile(r"iterator|[Gg]enerator|enumerate|\.0\b|C-implemented special method")
 
 
@@ -36,19 +38,42 @@ def causes(events: list[BreakEvent]) -> list[BreakEvent]:
     """Leave out breaks at our own fences, and those that only follow from another break.
 
     Once Dynamo has given up on a frame, the comprehensions and generators in it are compiled as frames of their own,
-    which fail on the iterator that they are handed. These vanish with the first cause.
+    which fail on the iterator that they are handed. These vanish with the first cause. So does a loop that is given up
+    for a break inside it.
     """
     own = [event for event in events if FENCE_NAME not in event.message and not _is_at_fence(event)]
     own = [event for event in own if not _follows_from_a_break_inside(event, events)]
+    own = _without_loops(own)
     gave_up = {event.compiled_frame for event in own if event.effect == FRAME_SKIPPED} - _COMPREHENSIONS
     return [event for event in own if not (gave_up and _fails_on_its_iterator(event))]
+
+
+def _without_loops(events: list[BreakEvent]) -> list[BreakEvent]:
+    """Leave out loops that were given up for a break on the same line, which then is what skips the frame."""
+    kept = []
+    for event in events:
+        place = _innermost(event)
+        inside = [
+            other
+            for other in events
+            if other.type != _LOOP_WITH_A_BREAK and place in {(line.filename, line.lineno) for line in other.stack}
+        ]
+        if event.type != _LOOP_WITH_A_BREAK or place is None or not inside:
+            kept.append(event)
+        else:
+            inside[0].effect = event.effect
+    return kept
+
+
+def _innermost(event: BreakEvent) -> tuple[str, int | None] | None:
+    return (event.stack[-1].filename, event.stack[-1].lineno) if event.stack else None
 
 
 def _follows_from_a_break_inside(event: BreakEvent, events: list[BreakEvent]) -> bool:
     """Say whether a frame broke only because another break lies inside a generator on its line."""
     if event.type not in _GENERATOR_IN_PIECES or not event.stack:
         return False
-    place = (event.stack[-1].filename, event.stack[-1].lineno)
+    place = _innermost(event)
     return any(
         place in {(summary.filename, summary.lineno) for summary in other.stack}
         for other in events

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from compilebisect.runtime.faults import fault_from_error
+import traceback
+
+from compilebisect.runtime.faults import causes, fault_from_error
+from compilebisect.runtime.torch_internals import FRAME_SKIPPED, BreakEvent
 
 
 def test_a_wrong_fake_kernel_is_named_with_what_tells_more() -> None:
@@ -12,3 +15,18 @@ def test_a_wrong_fake_kernel_is_named_with_what_tells_more() -> None:
     )
     assert "torch.library.opcheck(torch.ops.mine.pairs.default" in fault_from_error(AssertionError(text)).hint
     assert fault_from_error(AssertionError("expected size 4==4")).hint == ""
+
+
+def break_at(line: int, type: str, effect: str) -> BreakEvent:
+    event = BreakEvent(RuntimeError("seen"), effect=effect, compiled_frame="forward")
+    event.type, event.stack = type, [traceback.FrameSummary("model.py", line, "forward")]
+    return event
+
+
+def test_a_loop_that_is_given_up_for_a_break_inside_is_no_cause_of_its_own() -> None:
+    branch = break_at(7, "Data-dependent branching", "resumed")
+    loop = break_at(7, "graph break in loop", FRAME_SKIPPED)
+    elsewhere = break_at(9, "graph break in loop", FRAME_SKIPPED)
+    found = causes([branch, loop, elsewhere])
+    assert found == [branch, elsewhere]
+    assert branch.effect == FRAME_SKIPPED
