@@ -6,6 +6,7 @@ import os.path
 from collections.abc import Mapping, Sequence
 
 from compilebisect.core.blame import has_user_stack
+from compilebisect.core.break_evidence import break_evidence
 from compilebisect.core.fingerprint import FaultKey, fault_key, fingerprint, worst
 from compilebisect.core.judge import LEFT_OUT
 from compilebisect.core.module_tree import ModuleTree
@@ -36,6 +37,8 @@ class Verdicts:
         self.root_dir = root_dir
         self._order = {path: position for position, path in enumerate(self.tree)}
         self._groups = self._grouped()
+        keys = [fault_key(item.fault) for item, _ in self._groups]
+        self._ids: dict[tuple[str, ...], str] = {key: f"F{number}" for number, key in enumerate(keys, start=1)}
         self.findings: list[Finding] = []
         self.faults: dict[str, IntroducedFault] = {}
         for number, (item, paths) in enumerate(self._groups, start=1):
@@ -68,6 +71,10 @@ class Verdicts:
             evidence["region"] = list(item.region)
         if item.seen_in is not None and item.seen_in != module:
             evidence["only_inside"] = item.seen_in
+        if fault.kind is Kind.GRAPH_BREAK:
+            evidence = break_evidence(evidence, place=self._place, function=self._qualified, hiders=self._ids)
+        if (line := self._user_line(item, module)) is not None:
+            evidence["user_line"] = f"{self._place(line)} in {self._qualified(line)}: {line.code}"
         evidence["message"] = fault.message[:4000]
         if fault.frames:
             evidence["stack"] = [
@@ -85,6 +92,21 @@ class Verdicts:
             evidence=evidence,
             hint=fault.hint,
         )
+
+    def _user_line(self, item: IntroducedFault, module: str) -> Frame | None:
+        """Return the user's line that leads to a fault in library code, None where the fault's own line is theirs."""
+        fault = item.fault
+        if fault.location is None or not fault.frames or not is_library_file(fault.location.file):
+            return None
+        above = [module]
+        while above[-1]:  # nearest first, by the paths: calls of a shared module are the same at all its places
+            above.append(above[-1].rpartition(".")[0])
+        sites = [call.call_site for path in above if path in self.tree.records for call in self.tree[path].calls]
+        frames = [*reversed(fault.frames), *(site for site in sites if site is not None)]
+        return next((frame for frame in frames if not is_library_file(frame.file)), None)
+
+    def _place(self, frame: Frame) -> str:
+        return f"{self.file_name(frame)}:{frame.line}"
 
     def _place_of(self, module: str) -> Frame | None:
         """Return where a module's code begins, or where it is called from if it has none of the user's."""
@@ -171,12 +193,18 @@ class Verdicts:
         return "ok", None
 
 
+def is_library_file(file: str) -> bool:
+    """Return whether a file belongs to an installed package."""
+    return any(mark in file for mark in _PACKAGES)
+
+
 def summary_of(fault: Fault, class_name: str) -> str:
     """Say a fault in one line."""
     first = next((line.strip() for line in fault.message.splitlines() if line.strip()), "")
     if fault.kind is Kind.GRAPH_BREAK:
         code = f" at `{fault.location.code}`" if fault.location else ""
-        return f"graph break{code}: {fault.type}"
+        hidden = " (hidden by another one)" if fault.evidence.get("hidden_behind") else ""
+        return f"graph break{code}: {fault.type}{hidden}"
     if fault.kind is Kind.DIVERGENCE:
         return f"compiled {class_name} differs from eager: {first}"
     if fault.kind is Kind.RECOMPILE:

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from compilebisect.core.fingerprint import FaultKey
 from compilebisect.core.module_tree import GoldenCall, ModuleRecord
 from compilebisect.core.outcome import Fault, Observation
 
@@ -31,6 +32,7 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     With `variants` the module is fed that many variants of its inputs in a row, and only recompiles are looked for;
     the variant with the number k has its golden calls in the folder that `variant_folder` gives.
     `tolerance` is (rtol, atol) for all modules, `tolerances` for those whose path fits a glob.
+    `mends_breaks` asks for a look behind its graph breaks instead; `breaks_below` are those of modules below it.
     """
 
     path: str
@@ -48,6 +50,8 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     compares_values: bool = True
     looks_for_recompiles: bool = False
     variants: int = 0
+    mends_breaks: bool = False
+    breaks_below: tuple[FaultKey, ...] = ()
 
     def tolerance_for(self, path: str) -> tuple[float, float] | None:
         """Return the tolerance that was given for a module, None where it is to be measured."""

@@ -6,6 +6,7 @@ from collections.abc import Generator
 
 import msgspec
 
+from compilebisect.core.fingerprint import FaultKey
 from compilebisect.core.outcome import Fault, Observation, Rung
 
 
@@ -15,7 +16,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     `rung` None is the user's own backend. Modules in `fenced` are kept out of the compiled code. `is_cold` asks for a
     worker in which the model never ran. `instances` are further modules of the unit to be run through the code that
     was compiled for `path`, with the same modules below them fenced. With `variants` the module is fed that many
-    variants of its inputs instead, and only recompiles are looked for.
+    variants of its inputs instead, and only recompiles are looked for. With `mends_breaks` its graph breaks are mended
+    instead, to see what lies behind them; `breaks_below` are those of modules below.
     """
 
     unit: int
@@ -26,6 +28,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     purpose: str = "check"
     instances: tuple[str, ...] = ()
     variants: int = 0
+    mends_breaks: bool = False
+    breaks_below: tuple[FaultKey, ...] = ()
 
 
 Steps = Generator[Probe, Observation, None]

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from compilebisect.core.fingerprint import FaultKey, fault_key
+from compilebisect.core.hidden_breaks import look_behind_breaks
 from compilebisect.core.judge import ENDS_PROCESS, LEFT_OUT, Judge
 from compilebisect.core.module_tree import ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
@@ -168,6 +169,8 @@ class Walk:
                 yield from self._check(other)
         result.recompiles = observation.recompiles
         yield from self._judge.judge(unit, observation, paths, fatal)
+        if Kind.GRAPH_BREAK in self._kinds:
+            yield from look_behind_breaks(self.tree, self._judge, unit, result, observation, fatal)
         if not fatal:
             yield from self._dismiss_recompiles_below(unit, observation, fatal)
         has_run = observation.completed and not observation.skipped

@@ -17,6 +17,7 @@ from compilebisect.render.wording import (
     code_line,
     compressed_paths,
     environment_line,
+    evidence_text,
     headline,
     kind_name,
     module_name,
@@ -137,7 +138,10 @@ def _finding_lines(report: Report, finding: Finding, width: int, folder: str) ->
     lines += _row("where", " · ".join(part for part in (place(finding.location), stage) if part), width)
     if finding.location is not None and finding.location.code:
         lines.append(Text(" " * (_LABEL_WIDTH + 4) + code_line(finding.location.code), "italic"))
+    lines += _row("from", evidence_text(finding, "user_line"), width)
     lines += _row("what", finding.summary, width)
+    lines += _row("hidden", f"behind {hider}" if (hider := evidence_text(finding, "hidden_behind")) else "", width)
+    lines += _row("costs", evidence_text(finding, "consequence"), width)
     lines += _row("fix", finding.hint, width, "green")
     lines += _row("region", ", ".join(compressed_paths(region_of(finding))), width)
     lines += _row("also in", ", ".join(compressed_paths(finding.also_in)), width)

@@ -75,6 +75,12 @@ def region_of(finding: Finding) -> tuple[str, ...]:
     return tuple(path for path in region if isinstance(path, str))
 
 
+def evidence_text(finding: Finding, name: str) -> str:
+    """Return a text of a finding's evidence, empty where it has none."""
+    value = finding.evidence.get(name)
+    return value if isinstance(value, str) else ""
+
+
 def place(location: Location | None) -> str:
     """Return `model.py:31 in MLP.forward`, or an empty string."""
     if location is None:

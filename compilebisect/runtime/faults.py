@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import traceback
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from compilebisect.core.break_cures import cure_of
+from compilebisect.core.fingerprint import FaultKey, fault_key
+from compilebisect.core.mended_source import enclosing_block
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.changed_code import CannotChange, file_tree
 from compilebisect.runtime.compare import Comparison, Difference
 from compilebisect.runtime.frames import frames_of
-from compilebisect.runtime.torch_internals import FRAME_SKIPPED, BreakEvent
+from compilebisect.runtime.torch_internals import EFFECTS, FRAME_SKIPPED, RESUMED, BreakEvent, without_resume_prefix
 
 _STAGE_OF_ORIGIN = {
     "dynamo": Stage.DYNAMO,
@@ -90,11 +95,41 @@ def _is_at_fence(event: BreakEvent) -> bool:
     return any(summary.name == FENCE_NAME for summary in event.stack[-1:])
 
 
+def faults_from_breaks(events: list[BreakEvent], call: GoldenCall) -> list[tuple[BreakEvent, Fault]]:
+    """Turn graph breaks into faults, each with an event that it was made from, those that skip a frame first.
+
+    The same break is met again in each enclosing frame; the worst that it does anywhere is what counts.
+    """
+    made = [(event, fault_from_break(event, call)) for event in causes(events)]
+    made.sort(key=lambda pair: pair[0].effect != FRAME_SKIPPED)
+    effects: dict[FaultKey, dict[str, Any]] = {}
+    for event, fault in made:
+        effect = effects.setdefault(fault_key(fault), {"effect": event.effect, "skipped_frames": []})
+        effect["effect"] = max(effect["effect"], event.effect, key=EFFECTS.index)
+        if event.effect != RESUMED and (skipped := _skipped_frame(event)) not in effect["skipped_frames"]:
+            effect["skipped_frames"].append(skipped)
+    return [
+        (event, msgspec.structs.replace(fault, evidence={**fault.evidence, **effects[fault_key(fault)]}))
+        for event, fault in made
+    ]
+
+
+def _skipped_frame(event: BreakEvent) -> dict[str, Any]:
+    """Describe the function that Dynamo gave up on: where it begins, and in which block of it the break stands."""
+    file, first = event.compiled_place
+    frame: dict[str, Any] = {"file": file, "line": first, "function": without_resume_prefix(event.compiled_frame)}
+    if event.own_depth and (line := event.stack[-event.own_depth].lineno):
+        with suppress(CannotChange):
+            if block := enclosing_block(file_tree(file), line):
+                frame |= {"block": block[0], "block_line": block[1]}
+    return frame
+
+
 def fault_from_break(event: BreakEvent, call: GoldenCall) -> Fault:
     """Turn a graph break into a fault; where no user frame exists, its place is the line that calls the module."""
     frames = frames_of(event.stack)
     explanation, hints = _message_parts(event.message)
-    return Fault(
+    fault = Fault(
         kind=Kind.GRAPH_BREAK,
         type=event.type,
         message=event.message.strip(),
@@ -102,8 +137,9 @@ def fault_from_break(event: BreakEvent, call: GoldenCall) -> Fault:
         frames=frames or ((call.call_site,) if call.call_site else ()),
         location=frames[-1] if frames else call.call_site,
         hint=hints[0] if hints else "",
-        evidence={"explanation": explanation, "hints": hints, "effect": event.effect},
+        evidence={"explanation": explanation, "hints": hints},
     )
+    return msgspec.structs.replace(fault, hint=cure_of(fault).hint)
 
 
 def _message_parts(message: str) -> tuple[str, list[str]]:

@@ -21,7 +21,7 @@ from compilebisect.core.outcome import Fault, Frame
 from compilebisect.core.reduce.script_text import ScriptText
 from compilebisect.core.reduce.statement_edits import behind_kept_lines, without
 from compilebisect.core.repro_case import Call, Definition, Literal, Program, Ref, ReproCase, Statement, Value
-from compilebisect.runtime.module_source import CannotMakeCase, environment
+from compilebisect.runtime.module_source import CannotMakeCase, environment, mended_definitions
 from compilebisect.runtime.source_extract import SourceExtractor
 from compilebisect.runtime.source_file import NotExtractable
 from compilebisect.runtime.tensor_source import TensorFile
@@ -68,7 +68,7 @@ def function_case(
     values = ValueBuilder(device=device, file=file)
     try:
         args, statements, call = _call(function, arguments, values, stands_in=owner is not None)
-        definitions = _definitions(function, owner, values)
+        definitions = mended_definitions(_definitions(function, owner, values), fault, values.notes)
         place = fault.location.code.strip() if fault.location else ""
         if not any(place in definition.text for definition in definitions):
             raise NotExtractable("the line at fault does not stand in what the function needs")

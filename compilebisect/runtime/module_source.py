@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
+from compilebisect.core.break_evidence import mended_texts
 from compilebisect.core.call import CallContext
+from compilebisect.core.mended_source import with_values
 from compilebisect.core.outcome import Fault
-from compilebisect.core.repro_case import Literal, Program, Ref, ReproCase, Statement, UserFile, Value
+from compilebisect.core.repro_case import Definition, Literal, Program, Ref, ReproCase, Statement, UserFile, Value
 from compilebisect.runtime.instance_source import InstanceBuilder
 from compilebisect.runtime.source_extract import SourceExtractor
 from compilebisect.runtime.source_file import NotExtractable
@@ -79,10 +82,8 @@ def module_case(
             call_arguments(values, module, method, *call, suffix=f"_{number}")
             for number, call in enumerate(further_calls, start=2)
         )
-        if import_user_code:
-            definitions, user_files = (), _user_files(values)
-        else:
-            definitions, user_files = _definitions(values, method), ()
+        user_files = _user_files(values) if import_user_code else ()
+        definitions = () if import_user_code else mended_definitions(_definitions(values, method), fault, values.notes)
     except (NotRebuildable, NotExtractable) as error:
         raise CannotMakeCase(str(error)) from error
     is_saved = save_state(module, file)
@@ -109,6 +110,17 @@ def module_case(
         state_saved=is_saved,
         notes=tuple(values.notes),
         **settings,
+    )
+
+
+def mended_definitions(definitions: Sequence[Definition], fault: Fault, notes: list[str]) -> tuple[Definition, ...]:
+    """Return source in which a graph break shows that others hide: values stand in for these."""
+    changes = mended_texts(fault.evidence)
+    if not changes:
+        return tuple(definitions)
+    notes.append("other graph breaks that would hide this one are taken out of the source")
+    return tuple(
+        msgspec.structs.replace(definition, text=with_values(definition.text, changes)) for definition in definitions
     )
 
 

@@ -25,13 +25,13 @@ from compilebisect.core.recompile import Recompiles
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.compare import Comparison
 from compilebisect.runtime.cotangents import load_cotangents
-from compilebisect.runtime.faults import causes, fault_from_break, fault_from_error, faults_from_comparison
+from compilebisect.runtime.faults import fault_from_error, faults_from_breaks, faults_from_comparison
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.recompile_calls import call_again
 from compilebisect.runtime.recompiles import RecompileLog
 from compilebisect.runtime.state import StateSnapshot
-from compilebisect.runtime.torch_internals import FRAME_SKIPPED, CompileWatcher
+from compilebisect.runtime.torch_internals import CompileWatcher
 from compilebisect.runtime.traceback_text import exception_line
 
 
@@ -292,12 +292,10 @@ class _Findings:
         did_nothing = not (watcher.frames_compiled or watcher.frames_skipped or watcher.breaks or compiled.error)
         if did_nothing and is_first:  # further instances run the code that was compiled for the first
             self.skipped = "torch.compile left it alone: no frame of it was compiled"
-        # The same break is met again in each enclosing frame; the worst that it does is what counts.
-        events = sorted(causes(watcher.breaks), key=lambda event: event.effect != FRAME_SKIPPED)
-        is_compiled_anew = is_first or watcher.frames_compiled or watcher.frames_skipped or events
+        breaks = faults_from_breaks(watcher.breaks, call)
+        is_compiled_anew = is_first or watcher.frames_compiled or watcher.frames_skipped or breaks
         met = self.breaks.get(path) or ([] if is_compiled_anew else None)
-        for event in events:
-            fault = fault_from_break(event, call)
+        for _, fault in breaks:
             self.add(fault, call)
             met = [*(met or []), fault]
         self.breaks[path] = met

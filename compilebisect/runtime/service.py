@@ -17,6 +17,7 @@ from compilebisect.core.messages import (
     UserErrorText,
 )
 from compilebisect.errors import CompilebisectError
+from compilebisect.runtime.behind_breaks import probe_behind_breaks
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.session import Session
 from compilebisect.runtime.variants_probe import probe_variants
@@ -54,7 +55,7 @@ def run_probe(state: dict[str, Any], payload: bytes) -> bytes:
 
     def run() -> Answer:
         session.new_operators.take_in()
-        look = probe_variants if order.variants else probe
+        look: Any = probe_variants if order.variants else probe_behind_breaks if order.mends_breaks else probe
         observation, is_usable = look(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
         state["retire"] = not is_usable
         return Answer(observation=observation)

@@ -7,7 +7,8 @@ import functools
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -18,7 +19,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # How the names of the functions begin that Dynamo makes for what follows a graph break.
 RESUME_PREFIX = "torch_dynamo_resume_in_"
+RESUMED = "resumed"
+REST_SKIPPED = "rest of the function skipped"
 FRAME_SKIPPED = "frame skipped"
+# How much of a frame runs in eager mode, the least first.
+EFFECTS = (RESUMED, REST_SKIPPED, FRAME_SKIPPED)
+# Stands between the text of a break and that of what it led to; both are one `Unsupported`. Source:
+# torch/_dynamo/exc.py (`unimplemented`); torch 2.11 to 2.15.
+_LED_TO = "\n\n*** While handling this graph break, another graph break occurred: ***\n\n"
 # What Inductor imports when it is first needed, with all that these import in turn. Compared with `sys.modules` before
 # and after a first compile, on a CPU and on a GPU.
 _FIRST_COMPILE = (
@@ -44,28 +52,32 @@ _FIRST_COMPILE = (
 class BreakEvent:
     """One time that Dynamo could not go on: `type` and `message` are torch's, `stack` runs from the outermost frame.
 
-    `effect` is `resumed`, or `frame skipped` where Dynamo gave up on the whole frame `compiled_frame`.
+    `effect` is `resumed`, or `rest of the function skipped`, or `frame skipped` where Dynamo gave up on the whole frame
+    `compiled_frame`, whose code begins at `compiled_place`.
     `type` is that of the first cause: a break in a loop, say, keeps the type of what stands in the loop. `own_depth`
     counts the frames from `compiled_frame`, which Dynamo was asked to compile, to the place of the break.
     """
 
-    def __init__(self, error: BaseException, *, effect: str, compiled_frame: str) -> None:
+    def __init__(self, error: BaseException, *, effect: str, compiled: types.CodeType) -> None:
         cause = _first_cause(error)
-        self.type = getattr(cause, "gb_type", None) or type(cause).__name__
-        self.message = str(getattr(cause, "msg", cause))
+        message, led_to, _ = str(getattr(cause, "msg", cause)).partition(_LED_TO)
+        first_line = message.splitlines()[0].strip() if led_to else ""
+        self.type: str = first_line or getattr(cause, "gb_type", None) or type(cause).__name__
+        self.message = message
         self.outer_type = getattr(error, "gb_type", None) or type(error).__name__
         own_stack = getattr(error, "real_stack", None) or getattr(cause, "real_stack", None) or ()
         self.stack: list[traceback.FrameSummary] = [*_stack_above_dynamo(), *own_stack]
         self.own_depth = len(own_stack)
         self.effect = effect
-        self.compiled_frame = compiled_frame
+        self.compiled_frame = compiled.co_name
+        self.compiled_place = (compiled.co_filename, compiled.co_firstlineno)
 
 
 class CompileWatcher:
     """What Dynamo did while `watch_compile` was on.
 
     `graph_count` counts the graphs that reached the backend, `operators` their nodes that compute something, and
-    `graph_runs` how often one of them ran, whenever it was compiled.
+    `graph_runs` how often one of them ran, whenever it was compiled; `operator_runs` counts the nodes that ran so.
     `frames_skipped` holds name and reason of frames that Dynamo left alone.
     """
 
@@ -74,6 +86,7 @@ class CompileWatcher:
         self.graph_count = 0
         self.operators = 0
         self.graph_runs = 0
+        self.operator_runs = 0
         self.frames_compiled = 0
         self.frames_skipped: list[tuple[str, str]] = []
         self.on_phase = on_phase
@@ -96,7 +109,9 @@ def watch_compile(*, on_phase: Callable[[str], None] = lambda phase: None) -> It
     def watched_log_break(self: Any, *args: Any, **kwargs: Any) -> Any:
         error = kwargs.get("exc", args[2] if len(args) > 2 else None)
         if error is not None and not getattr(error, "logged", False):
-            watcher.breaks.append(BreakEvent(error, effect="resumed", compiled_frame=self.f_code.co_name))
+            reason = str(kwargs.get("reason", args[1] if len(args) > 1 else ""))
+            effect = REST_SKIPPED if "skipping the rest of the function" in reason else RESUMED
+            watcher.breaks.append(BreakEvent(error, effect=effect, compiled=self.f_code))
         return log_break(self, *args, **kwargs)
 
     @functools.wraps(convert)
@@ -106,7 +121,7 @@ def watch_compile(*, on_phase: Callable[[str], None] = lambda phase: None) -> It
             result = convert(self, frame, *args, **kwargs)
         except Exception as error:
             if isinstance(error, (exc.Unsupported, exc.UserError)) and not self._one_graph:
-                watcher.breaks.append(BreakEvent(error, effect=FRAME_SKIPPED, compiled_frame=frame.f_code.co_name))
+                watcher.breaks.append(BreakEvent(error, effect=FRAME_SKIPPED, compiled=frame.f_code))
             raise
         finally:
             watcher.on_phase("running")
@@ -120,11 +135,12 @@ def watch_compile(*, on_phase: Callable[[str], None] = lambda phase: None) -> It
     @functools.wraps(call_compiler)
     def watched_call_compiler(self: Any, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
         watcher.graph_count += 1
-        watcher.operators += sum(node.op in ("call_function", "call_method", "call_module") for node in gm.graph.nodes)
+        operators = sum(node.op in ("call_function", "call_method", "call_module") for node in gm.graph.nodes)
+        watcher.operators += operators
         watcher.on_phase("backend")
         compiled = call_compiler(self, gm, example_inputs)
         watcher.on_phase("dynamo")
-        return _counting_runs(compiled)
+        return _counting_runs(compiled, operators)
 
     patches: list[tuple[Any, str, Any, Any]] = [
         (symbolic_convert.InstructionTranslatorBase, "log_graph_break", watched_log_break, log_break),
@@ -133,11 +149,12 @@ def watch_compile(*, on_phase: Callable[[str], None] = lambda phase: None) -> It
     ]
     for owner, name, watched, _ in patches:
         setattr(owner, name, watched)
-    runs_before = _GraphRuns.total
+    runs_before, operators_before = _GraphRuns.total, _GraphRuns.operators
     try:
         yield watcher
     finally:
         watcher.graph_runs = _GraphRuns.total - runs_before
+        watcher.operator_runs = _GraphRuns.operators - operators_before
         for owner, name, _, original in patches:
             setattr(owner, name, original)
 
@@ -207,6 +224,19 @@ def watch_recompiles(
         convert_frame.ConvertFrameAssert.__call__ = convert  # type: ignore[method-assign]
 
 
+@contextmanager
+def dynamo_config(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Set configs of `torch._dynamo.config`, by their names there, for a while.
+
+    Raises:
+        AttributeError: this torch has no such config.
+    """
+    import torch._dynamo.config as config
+
+    with config.patch(**settings):
+        yield
+
+
 RecompileError = exc.RecompileError
 
 
@@ -269,12 +299,14 @@ class _GraphRuns:
     """How often compiled graphs ran in this process: code that is compiled under one watcher may run under another."""
 
     total = 0
+    operators = 0
 
 
-def _counting_runs(compiled: Callable[..., Any]) -> Callable[..., Any]:
+def _counting_runs(compiled: Callable[..., Any], operators: int) -> Callable[..., Any]:
     @functools.wraps(compiled)
     def run(*args: Any, **kwargs: Any) -> Any:
         _GraphRuns.total += 1
+        _GraphRuns.operators += operators
         return compiled(*args, **kwargs)
 
     return run

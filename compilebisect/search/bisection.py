@@ -206,6 +206,8 @@ class Bisection:
             compares_values=self._compares_values(),
             looks_for_recompiles=Kind.RECOMPILE in settings.check and probe.purpose not in ("ladder", "region"),
             variants=probe.variants,
+            mends_breaks=probe.mends_breaks,
+            breaks_below=probe.breaks_below,
         )
 
     # --- one probe ----------------------------------------------------------------------------------------------
