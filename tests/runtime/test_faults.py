@@ -18,7 +18,7 @@ def test_a_wrong_fake_kernel_is_named_with_what_tells_more() -> None:
 
 
 def break_at(line: int, type: str, effect: str) -> BreakEvent:
-    event = BreakEvent(RuntimeError("seen"), effect=effect, compiled_frame="forward")
+    event = BreakEvent(RuntimeError("seen"), effect=effect, compiled=break_at.__code__)
     event.type, event.stack = type, [traceback.FrameSummary("model.py", line, "forward")]
     return event
 
