@@ -17,6 +17,7 @@ from compilebisect.cache_folder import cache_folder, torch_version, worker_envir
 from compilebisect.core.findings import Verdicts
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.judge import LEFT_OUT
+from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Environment, Report, Timing, report_json
 from compilebisect.core.unit_result import UnitResult
 from compilebisect.errors import CannotTestError, UsageError
@@ -27,6 +28,7 @@ from compilebisect.search.background_proofs import BackgroundProofs
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.reduce_script import ReducedScript, status_of
 from compilebisect.search.script_runner import NO_CACHED_GRAPHS, ScriptRunner
+from compilebisect.search.slowdowns import search_slowdowns
 from compilebisect.settings import Settings
 from compilebisect.workplace import workplace
 
@@ -115,6 +117,8 @@ def _bisect(
     with BackgroundProofs(bisection, out, scripts) if settings.repro else nullcontext() as proofs:
         try:
             bisection.walk_all()
+            if Kind.SLOWDOWN in settings.check:
+                search_slowdowns(bisection)
         except KeyboardInterrupt:
             complete = False
         if complete:

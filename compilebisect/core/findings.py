@@ -154,8 +154,22 @@ class Verdicts:
             compile_s=round(observation.compile_s, 3) if observation and unit and unit.path == path else 0.0,
             graphs=observation.graphs if observation else 0,
             recompiles=result.recompiles,
+            **self._times(path, result),
             notes=tuple(dict.fromkeys(notes)),
         )
+
+    def _times(self, path: str, result: UnitResult) -> dict[str, float | None]:
+        """Return what was timed of a module, for one run of the model."""
+        timing = result.timing
+        if timing is None or not timing.calls:
+            return {}
+        # Instances of a unit are called alike, so that the first one's seconds are each one's.
+        whole = self.walk.results[self.walk.unit_of[""].id].timing if "" in self.walk.unit_of else None
+        return {
+            "eager_s": round(timing.eager_s, 9),
+            "compiled_s": round(timing.compiled_s, 9) if timing.is_of_compiled else None,
+            "time_share": round(timing.eager_s / whole.eager_s, 4) if whole is not None and whole.calls else None,
+        }
 
     def _status(
         self, path: str, unit: Unit | None, result: UnitResult, own: list[Kind]
@@ -183,6 +197,8 @@ def summary_of(fault: Fault, class_name: str) -> str:
         return f"{class_name} is compiled again: {fault.type}" + _how_often(fault)
     if fault.kind is Kind.CRASH:
         return f"the process dies when {class_name} is compiled: {fault.type}"
+    if fault.kind is Kind.SLOWDOWN:
+        return f"{class_name} is slower when it is compiled: {first}"
     if fault.kind is Kind.TIMEOUT:
         return f"compiling {class_name} did not finish: {first}"
     return f"{fault.type} when {class_name} is compiled: {_shortened(first)}"

@@ -54,6 +54,9 @@ class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
     compile_s: float = 0.0
     graphs: int = 0
     recompiles: int = 0
+    eager_s: float | None = None
+    compiled_s: float | None = None
+    time_share: float | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Generator
 import msgspec
 
 from compilebisect.core.outcome import Fault, Observation, Rung
+from compilebisect.core.timing import UnitTiming
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +66,7 @@ class InheritedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitResult(msgspec.Struct, kw_only=True):
-    """What the walk knows of one unit; `recompiles` counts those that are no fault, too."""
+    """What the walk knows of one unit: `recompiles` counts those that are no fault too, `timing` is of one instance."""
 
     observation: Observation | None = None
     introduced: list[IntroducedFault] = []
@@ -74,4 +75,5 @@ class UnitResult(msgspec.Struct, kw_only=True):
     skipped: str = ""
     is_done: bool = False
     recompiles: int = 0
+    timing: UnitTiming | None = None
     notes: list[str] = []

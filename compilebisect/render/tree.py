@@ -20,6 +20,7 @@ from compilebisect.render.wording import (
     headline,
     kind_name,
     module_name,
+    no_repro_remark,
     notes_with_modules,
     one_line,
     place,
@@ -142,7 +143,7 @@ def _finding_lines(report: Report, finding: Finding, width: int, folder: str) ->
     lines += _row("region", ", ".join(compressed_paths(region_of(finding))), width)
     lines += _row("also in", ", ".join(compressed_paths(finding.also_in)), width)
     if finding.repro is None:
-        return lines + _row("repro", "none", width, "dim")
+        return lines + _row("repro", no_repro_remark(finding), width, "dim")
     lines += _row("repro", repro_path(finding.repro, folder), width, "bold")
     return lines + _row("", repro_remark(finding.repro), width, "dim" if finding.repro.verified else "yellow")
 

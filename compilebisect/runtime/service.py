@@ -14,11 +14,13 @@ from compilebisect.core.messages import (
     KeepTensorsOrder,
     ProbeOrder,
     ReproOrder,
+    TimingOrder,
     UserErrorText,
 )
 from compilebisect.errors import CompilebisectError
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.session import Session
+from compilebisect.runtime.timing import time_module
 from compilebisect.runtime.variants_probe import probe_variants
 from compilebisect.settings import Settings
 from compilebisect.workers.worker import report_phase
@@ -58,6 +60,20 @@ def run_probe(state: dict[str, Any], payload: bytes) -> bytes:
         observation, is_usable = look(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
         state["retire"] = not is_usable
         return Answer(observation=observation)
+
+    return _answer(run)
+
+
+def time_calls(state: dict[str, Any], payload: bytes) -> bytes:
+    """Carry out one `TimingOrder`."""
+    session: Session = state["session"]
+    order = msgspec.msgpack.decode(payload, type=TimingOrder)
+
+    def run() -> Answer:
+        session.new_operators.take_in()
+        timing, is_usable = time_module(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
+        state["retire"] = not is_usable
+        return Answer(timing=timing)
 
     return _answer(run)
 

@@ -280,6 +280,11 @@ def _counting_runs(compiled: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def begin_cuda_graph_step() -> None:
+    """Tell CUDA graphs that what earlier calls returned is not needed any more."""
+    torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call] # torch left it without annotations
+
+
 class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch left it without annotations
     """Counts the operators that run while it is entered."""
 
