@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from compilebisect.core.report import Finding, Report
+from compilebisect.render.figures import columns_of
 from compilebisect.render.outline import Node, outline
 from compilebisect.render.wording import (
     code_line,
@@ -23,7 +24,6 @@ from compilebisect.render.wording import (
     region_of,
     repro_path,
     repro_remark,
-    seconds,
     short_place,
     visible,
 )
@@ -67,7 +67,7 @@ def _node_view(node: Node, by_id: dict[str, Finding], *, is_root: bool = False) 
         "words": node.quiet_words() if node.is_quiet else "",
         "shared": "" if entry is None else ", ".join(map(one_line, entry.shared_with)),
         "remark": remark,
-        "seconds": seconds(entry.compile_s) if entry is not None and entry.compile_s else "",
+        "figures": [(column.heading, column.title, column.text(node)) for column in columns_of([node])],
         "marks": [_mark_view(by_id[finding_id]) for finding_id in node.findings if finding_id in by_id],
         "children": [_node_view(child, by_id) for child in node.children],
     }

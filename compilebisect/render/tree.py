@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
 from rich.text import Text
-from rich.tree import Tree
 
 from compilebisect.core.report import Finding, Report
 from compilebisect.render.console import printed
 from compilebisect.render.outline import Node, outline
+from compilebisect.render.tree_lines import tree_lines
 from compilebisect.render.wording import (
     CROSS,
     DASH,
@@ -48,9 +47,9 @@ _LABEL_WIDTH = 9
 def tree_text(report: Report, *, width: int, color: bool = False, folder: str = "") -> str:
     """Return the whole rendering: target, module tree, findings, notes and summary."""
     width = max(width, MIN_WIDTH)
-    parts: list[RenderableType] = [*_head(report, width)]
+    parts: list[Text | str] = [*_head(report, width)]
     if (root := outline(report)) is not None:
-        parts.append(_tree(report, root))
+        parts += _tree(report, root, width)
     for finding in report.findings:
         parts += ["", *_finding_lines(report, finding, width, folder)]
     parts += [*_note_lines(report, width), ""]
@@ -62,7 +61,8 @@ def tree_text(report: Report, *, width: int, color: bool = False, folder: str = 
 def module_tree_text(report: Report, *, width: int) -> str:
     """Return the module tree alone, without colours; empty where the report has no modules."""
     root = outline(report)
-    return "" if root is None else printed([_tree(report, root)], max(width, MIN_WIDTH), color=False)
+    width = max(width, MIN_WIDTH)
+    return "" if root is None else printed(_tree(report, root, width), width, color=False)
 
 
 def _head(report: Report, width: int) -> list[Text]:
@@ -71,16 +71,9 @@ def _head(report: Report, width: int) -> list[Text]:
     return [*lines, Text("")]
 
 
-def _tree(report: Report, root: Node) -> Tree:
+def _tree(report: Report, root: Node, width: int) -> list[Text]:
     findings = {finding.id: finding for finding in report.findings}
-    tree = Tree(_node_text(root, findings, is_root=True), guide_style="dim")
-    _add_children(tree, root, findings)
-    return tree
-
-
-def _add_children(tree: Tree, node: Node, findings: dict[str, Finding]) -> None:
-    for child in node.children:
-        _add_children(tree.add(_node_text(child, findings)), child, findings)
+    return tree_lines(root, lambda node: _node_text(node, findings, is_root=node is root), width)
 
 
 def _node_text(node: Node, findings: dict[str, Finding], *, is_root: bool = False) -> Text:
