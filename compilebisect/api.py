@@ -29,6 +29,7 @@ from compilebisect.search.bisection import Bisection
 from compilebisect.search.reduce_script import ReducedScript, status_of
 from compilebisect.search.script_runner import NO_CACHED_GRAPHS, ScriptRunner
 from compilebisect.search.slowdowns import search_slowdowns
+from compilebisect.search.strategies import compare_strategies
 from compilebisect.settings import Settings
 from compilebisect.workplace import workplace
 
@@ -55,7 +56,13 @@ def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
             "or name a function with --inputs FILE.py:FUNC.",
         )
     if settings.inputs is None:
-        parse_spec(settings.spec)  # a wrong spec is told before torch is started
+        spec = parse_spec(settings.spec)  # a wrong spec is told before torch is started
+        if settings.strategies and spec.variant_count == 1:
+            raise UsageError(
+                "no dim of the spec has several values, so there are no strategies to compare",
+                where="--strategies",
+                fix='Name a size and give it values: {"dims": {"seq": [16, 32, 64]}}.',
+            )
     started = time.monotonic()
     with workplace() as place:
         bisection = Bisection(settings, place.supervisor, place.scratch, progress)
@@ -134,6 +141,12 @@ def _bisect(
                 complete = False
             proofs.call_off()
             proofs.enter(verdicts)
+    strategies = None
+    if complete and settings.strategies:
+        try:
+            strategies = compare_strategies(bisection)
+        except KeyboardInterrupt:
+            complete = False
     description = bisection.description
     report = Report(
         complete=complete,
@@ -156,6 +169,7 @@ def _bisect(
             eager_peak_bytes=description.peak_bytes,
             worker_peak_bytes=bisection.worker_peak_bytes,
         ),
+        strategies=strategies,
         notes=(*description.notes, *bisection.notes),
     )
     (out / "report.json").write_bytes(report_json(report))

@@ -8,6 +8,7 @@ import msgspec
 
 from compilebisect.core.module_tree import GoldenCall, ModuleRecord
 from compilebisect.core.outcome import Fault, Observation
+from compilebisect.core.strategies import Strategy, StrategyResult
 from compilebisect.core.timing import UnitTiming
 
 # In the text of a probe's phase, what stands before the instance that is run, where it is not the compiled one.
@@ -62,6 +63,14 @@ class TimingOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     probe: ProbeOrder
     compiles: bool = True
+
+
+class StrategyOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A way to compile the whole model, to be measured on that many variants; `buckets` are lengths by dim."""
+
+    strategy: Strategy
+    variants: int
+    buckets: dict[str, tuple[int, ...]] = {}
 
 
 def variant_folder(folder: str, variant: int) -> str:
@@ -136,4 +145,5 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     capture_failures: dict[str, str] = {}
     observation: Observation | None = None
     timing: UnitTiming | None = None
+    strategy: StrategyResult | None = None
     cases: bytes = b""

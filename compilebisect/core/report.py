@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from compilebisect.core.outcome import Kind, Stage
+from compilebisect.core.strategies import Strategies
 from compilebisect.errors import UsageError
 
 SCHEMA = "compilebisect-report/1"
@@ -131,6 +132,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     modules: tuple[ModuleEntry, ...] = ()
     findings: tuple[Finding, ...] = ()
     timing: Timing = Timing()
+    strategies: Strategies | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -7,6 +7,7 @@ from rich.text import Text
 from compilebisect.core.report import Finding, Report
 from compilebisect.render.console import printed
 from compilebisect.render.outline import Node, outline
+from compilebisect.render.strategies import strategy_lines
 from compilebisect.render.tree_lines import tree_lines
 from compilebisect.render.wording import (
     CROSS,
@@ -52,6 +53,8 @@ def tree_text(report: Report, *, width: int, color: bool = False, folder: str = 
         parts += _tree(report, root, width)
     for finding in report.findings:
         parts += ["", *_finding_lines(report, finding, width, folder)]
+    if report.strategies is not None:
+        parts += ["", *strategy_lines(report.strategies, width)]
     parts += [*_note_lines(report, width), ""]
     style = "bold red" if report.findings or not report.complete else "bold green"
     parts += [Text(line, style) for line in wrapped(headline(report), width)]

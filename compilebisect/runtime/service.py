@@ -14,6 +14,7 @@ from compilebisect.core.messages import (
     KeepTensorsOrder,
     ProbeOrder,
     ReproOrder,
+    StrategyOrder,
     TimingOrder,
     UserErrorText,
 )
@@ -74,6 +75,21 @@ def time_calls(state: dict[str, Any], payload: bytes) -> bytes:
         timing, is_usable = time_module(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
         state["retire"] = not is_usable
         return Answer(timing=timing)
+
+    return _answer(run)
+
+
+def measure_strategy(state: dict[str, Any], payload: bytes) -> bytes:
+    """Carry out one `StrategyOrder`; the worker is of no use for anything else afterwards."""
+    from compilebisect.runtime import strategy_probe
+
+    session: Session = state["session"]
+    order = msgspec.msgpack.decode(payload, type=StrategyOrder)
+
+    def run() -> Answer:
+        session.new_operators.take_in()
+        state["retire"] = True
+        return Answer(strategy=strategy_probe.measure_strategy(session, order, report_phase))
 
     return _answer(run)
 

@@ -6,13 +6,8 @@ is caught: whatever a compiled run raises is a note here, since the walk has jud
 
 from __future__ import annotations
 
-import functools
-import gc
-import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
@@ -21,13 +16,12 @@ from compilebisect.core.call import CallContext
 from compilebisect.core.messages import ProbeOrder, TimingOrder
 from compilebisect.core.timing import CallTiming, UnitTiming
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.call_clock import CallClock, without_gc
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.probe import RootInputs, compile_options, fences, oracle_for
 from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.state import StateSnapshot
-from compilebisect.runtime.stopwatch import Stopwatch
 from compilebisect.runtime.traceback_text import exception_line
-from compilebisect.runtime.values import flatten, tensors_in
 
 # The first call compiles, the second may do so again for a size that is now dynamic, the third records a CUDA graph.
 _WARM_UPS = 4
@@ -36,9 +30,6 @@ _LEAST_RUNS = 7
 _MOST_RUNS = 41
 # Seconds for the runs of all calls of a module, the least number of runs aside.
 _BUDGET_S = 4.0
-# Short calls are timed in rows: between two calls that are prepared anew the caches of the processor forget the code.
-_ROW_S = 2e-3
-_LONGEST_ROW = 50
 
 
 def time_module(
@@ -56,14 +47,14 @@ def time_module(
         try:
             with fences(model, probe.fenced):
                 oracle = oracle_for(module, probe, probe.path, call, root_inputs)
-                clock = _Clock(module, oracle, probe)
+                clock = CallClock(module, oracle, train=probe.train)
                 if order.compiles:
-                    eager, compiled, graph_count = _time_both(clock, budget_s, on_phase)
+                    eager, compiled, graph_count = _time_both(clock, probe, budget_s, on_phase)
                     graphs = max(graphs, graph_count)
                 else:
                     eager, compiled = _time_eager(clock, budget_s / 2), []
             if order.compiles:
-                entering_s = max(entering_s, _entering_s(clock, call.context))
+                entering_s = max(entering_s, _entering_s(clock.device, call.context, probe))
         except _Untimely as reason:
             return UnitTiming(note=str(reason)), True
         except Exception as error:  # noqa: BLE001 - the walk tells of it, if it is the compiler's
@@ -78,74 +69,22 @@ class _Untimely(Exception):
     """There is nothing that could be timed."""
 
 
-class _Clock:
-    """Takes the seconds of one call of a module, or of what was compiled from it.
-
-    A module that leaves itself and its inputs as they were is called in a row within one run, where the call is short;
-    else each call is prepared anew. A backward pass is timed with its forward.
-    """
-
-    def __init__(self, module: nn.Module, oracle: Oracle, order: ProbeOrder) -> None:
-        self.module = module
-        self.oracle = oracle
-        self.order = order
-        tensors = [*module.parameters(), *module.buffers(), *(tensor for _, tensor in tensors_in(oracle.inputs))]
-        cuda = [tensor.device for tensor in tensors if tensor.device.type == "cuda"]
-        self.device = cuda[0] if cuda else torch.device("cpu")
-        self._stopwatch = Stopwatch(self.device)
-        self._row = 0
-
-    def _begin(self) -> None:
-        if self.device.type == "cuda":
-            torch_internals.begin_cuda_graph_step()
-
-    def warm_up(self, function: Callable[..., Any], times: int) -> None:
-        """Call it so often without looking at the clock."""
-        for _ in range(times):
-            self._begin()
-            self.oracle.run(function)
-
-    def measure_row(self) -> None:
-        """Find out how long a row of calls may be; eager mode was called before."""
-        record = self.oracle.run(self.module, self._stopwatch)
-        seconds = self._stopwatch.read()
-        is_repeatable = not self.order.train and not record.state and _is_alike(self.oracle.inputs, record.inputs_after)
-        self._row = min(max(math.ceil(_ROW_S / max(seconds, 1e-9)), 1), _LONGEST_ROW) if is_repeatable else 0
-
-    def seconds(self, function: Callable[..., Any]) -> float:
-        """Return the seconds of one call."""
-        self._begin()
-        if not self._row:
-            self.oracle.run(function, self._stopwatch)
-            return self._stopwatch.read()
-        self.oracle.run(functools.partial(self._call_in_a_row, function))
-        return self._stopwatch.read() / self._row
-
-    def _call_in_a_row(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        for _ in range(2 if self._row > 1 else 1):
-            function(*args, **kwargs)
-            self._begin()
-        with self._stopwatch:
-            for _ in range(self._row - 1):
-                function(*args, **kwargs)
-                self._begin()
-            return function(*args, **kwargs)
-
-
-def _time_both(clock: _Clock, budget_s: float, on_phase: Callable[[str], None]) -> tuple[list[float], list[float], int]:
+def _time_both(
+    clock: CallClock, order: ProbeOrder, budget_s: float, on_phase: Callable[[str], None]
+) -> tuple[list[float], list[float], int]:
     """Return the seconds of eager mode and of compiled code, run by run, and the number of graphs."""
     if clock.oracle.has_nested_inputs():
         raise _Untimely("eager hands it a nested tensor, which torch.compile does not take")
     on_phase("running")
-    compiled = torch.compile(clock.module, **compile_options(clock.order))
+    compiled = torch.compile(clock.module, **compile_options(order))
     # The compiled runs come first: an eager one could set up what the compiler would have to trace.
     with torch_internals.watch_compile(on_phase=on_phase) as cold:
         clock.warm_up(compiled, _WARM_UPS)
     clock.warm_up(clock.module, 1)
-    clock.measure_row()
+    clock.measure_row(clock.module)
     eager: list[float] = []
     ours: list[float] = []
-    with torch_internals.watch_compile() as warm, _without_gc():
+    with torch_internals.watch_compile() as warm, without_gc():
         for number in _turns(budget_s):
             # Who goes first changes, so that neither always finds the caches as the other left them.
             if number % 2:
@@ -158,10 +97,10 @@ def _time_both(clock: _Clock, budget_s: float, on_phase: Callable[[str], None]) 
     return eager, ours, cold.graph_count
 
 
-def _time_eager(clock: _Clock, budget_s: float) -> list[float]:
+def _time_eager(clock: CallClock, budget_s: float) -> list[float]:
     clock.warm_up(clock.module, 1)
-    clock.measure_row()
-    with _without_gc():
+    clock.measure_row(clock.module)
+    with without_gc():
         return [clock.seconds(clock.module) for _ in _turns(budget_s)]
 
 
@@ -170,13 +109,13 @@ class _NextToNothing(nn.Module):
         return x + 1
 
 
-def _entering_s(like: _Clock, context: CallContext) -> float:
+def _entering_s(device: torch.device, context: CallContext, order: ProbeOrder) -> float:
     """Return what a call of compiled code costs beside its kernels, in the circumstances of another module's call."""
     module = _NextToNothing().train(context.training)
-    x = torch.ones(4, device=like.device)
-    oracle = Oracle(module, (x,), {}, context, train=GENERATED if like.order.train else None)
+    x = torch.ones(4, device=device)
+    oracle = Oracle(module, (x,), {}, context, train=GENERATED if order.train else None)
     torch.compiler.reset()
-    eager, compiled, _ = _time_both(_Clock(module, oracle, like.order), 0.2, lambda phase: None)
+    eager, compiled, _ = _time_both(CallClock(module, oracle, train=order.train), order, 0.2, lambda phase: None)
     return max(sorted(compiled)[len(compiled) // 2] - sorted(eager)[len(eager) // 2], 0.0)
 
 
@@ -187,29 +126,3 @@ def _turns(budget_s: float) -> Iterator[int]:
         if number >= _LEAST_RUNS and time.perf_counter() > until:
             return
         yield number
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    gc.collect()
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _is_alike(before: Any, after: Any) -> bool:
-    """Return whether a run left its arguments as they were."""
-    ours, theirs = list(flatten(before)), list(flatten(after))
-    return len(ours) == len(theirs) and all(
-        path == other and _is_same_leaf(leaf, left) for (path, leaf), (other, left) in zip(ours, theirs, strict=True)
-    )
-
-
-def _is_same_leaf(leaf: Any, other: Any) -> bool:
-    if isinstance(leaf, torch.Tensor) and isinstance(other, torch.Tensor):
-        return leaf.layout is torch.strided and not leaf.is_nested and torch.equal(leaf, other)
-    return type(leaf) is type(other)
