@@ -181,7 +181,7 @@ def _notes_on_sizes(variants: Sequence[Mapping[str, int]], least: Mapping[str, i
         return []
     return [
         f"sizes of 0 and 1 are special in torch ({', '.join(special)}): they are always compiled apart, also where the "
-        "dim is dynamic, and marking a tensor that has one may raise an error"
+        "dim is dynamic or marked so"
     ]
 
 
