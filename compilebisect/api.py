@@ -130,7 +130,7 @@ def _bisect(
             complete = False
         if complete:
             _check_something_was_tested(bisection, settings)
-        verdicts = Verdicts(bisection.walk, bisection.description.root_dir)
+        verdicts = Verdicts(bisection.walk, bisection.description.root_dir, settings.check)
         for finding in verdicts.findings:
             progress.finding_made(finding)
         if proofs is not None:

@@ -6,7 +6,6 @@ loses can be set against what the slow modules inside it lose.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Mapping, Sequence
 
 import msgspec
@@ -14,7 +13,7 @@ import msgspec
 from compilebisect.core.judge import ENDS_PROCESS
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Fault, Kind, Rung, Stage
-from compilebisect.core.timing import Loss, UnitTiming, is_beyond_noise
+from compilebisect.core.timing import ENTRIES, Loss, UnitTiming, is_beyond_noise
 from compilebisect.core.unit_result import InheritedFault, IntroducedFault, UnitResult
 from compilebisect.core.units import Unit
 
@@ -83,11 +82,10 @@ class SlowdownSearch:
         if self._has_ladder:
             seen = yield TimingProbe(unit=unit.id, path=unit.path, fenced=fenced, rung=Rung.EAGER)
             dynamo = seen.loss if seen.is_of_compiled else None
-        # Each call of a fenced module breaks the graph once; what is not in more pieces breaks none itself.
-        breaks = without.graphs - 1 - self._calls_inside(unit, fenced)
-        if breaks <= 0 and dynamo is not None and (fenced or self._parent_of(unit) is not None):
-            # One graph is not entered by itself where the module is compiled as part of another, or the sick modules
-            # inside do not break it: what its kernels lose is what counts.
+        breaks = self._own_breaks(unit)
+        if not breaks and dynamo is not None and (fenced or self._parent_of(unit) is not None):
+            # It breaks no graph itself. So it is not entered by itself where it is compiled as part of another, nor in
+            # pieces where nothing inside it breaks the graph: what its kernels lose is what counts.
             own = own.minus(dynamo)
             if not is_beyond_noise(own, without):
                 if fenced:
@@ -95,16 +93,31 @@ class SlowdownSearch:
                 else:
                     result.notes.append(_ENTERING)
                 return
-        shown = yield from self._shown_above(unit, own, needs_proof=breaks <= 0)
+        shown = yield from self._shown_above(unit, own, needs_proof=not breaks)
         if shown is None:
             return
-        stage = None
-        if dynamo is not None:
-            stage = Stage.DYNAMO if dynamo.middle_s > without.loss.middle_s / 2 else Stage.INDUCTOR
+        stage = None if dynamo is None else _stage(without, dynamo)
         evidence = {**shown, "dynamo_loss_s": None if dynamo is None else dynamo.middle_s}
-        fault = _fault(timing, own, stage=stage, evidence=evidence, breaks=breaks)
-        self._slow.add(unit.id)
-        result.introduced.append(IntroducedFault(path=unit.path, fault=fault))
+        fault = _fault(timing, own, stage=stage, evidence=evidence, is_broken=bool(breaks) or timing.graphs > 1)
+        self._introduce(unit, fault, () if breaks or stage is Stage.INDUCTOR else self._breaking_below(unit.path))
+
+    def _introduce(self, unit: Unit, fault: Fault, breaking: Sequence[Unit]) -> None:
+        """Enter a slowdown of a module; what is lost by its broken graph belongs to those who break it."""
+        if len(breaking) == 1:
+            owner = breaking[0]
+            self._results[unit.id].inherited.append(InheritedFault(fault=fault))
+            name = f"'{unit.path}'" if unit.path else "the whole model"
+            seen = msgspec.structs.replace(fault, message=f"{fault.message} ({name}, whose graph it breaks)")
+            item = IntroducedFault(path=owner.path, fault=seen, seen_in=unit.path)
+        else:
+            owner = unit
+            item = IntroducedFault(path=unit.path, fault=fault, region=tuple(other.path for other in breaking))
+        self._slow.add(owner.id)
+        self._results[owner.id].introduced.append(item)
+
+    def _breaking_below(self, path: str) -> list[Unit]:
+        units = (self._unit_of[other] for other in self._tree.descendants(path) if other in self._unit_of)
+        return [unit for unit in dict.fromkeys(units) if self._own_breaks(unit)]
 
     def _inherit(self, unit: Unit, timing: UnitTiming) -> None:
         self._results[unit.id].inherited.append(InheritedFault(fault=_fault(timing, timing.loss)))
@@ -118,10 +131,9 @@ class SlowdownSearch:
         ]
         return tuple(other for other in slow if not any(above in slow for above in self._tree.ancestors(other)))
 
-    def _calls_inside(self, unit: Unit, paths: Sequence[str]) -> int:
-        """Count the calls of some modules in one call of a unit's first instance."""
-        calls = sum(self._tree[path].call_count for path in paths)
-        return math.ceil(calls / max(self._tree[unit.path].call_count, 1))
+    def _own_breaks(self, unit: Unit) -> int:
+        introduced = self._results[unit.id].introduced
+        return sum(item.fault.kind is Kind.GRAPH_BREAK and item.is_of(unit.path) for item in introduced)
 
     def _parent_of(self, unit: Unit) -> str | None:
         return next((path for path in self._tree.called_parents(unit.path) if path in self._unit_of), None)
@@ -161,6 +173,16 @@ class SlowdownSearch:
         }
 
 
+def _stage(timing: UnitTiming, dynamo: Loss) -> Stage:
+    """Return whose the greater part of a loss is, given what is lost without a compiler behind Dynamo."""
+    loss_s = timing.loss.middle_s
+    if dynamo.middle_s > loss_s / 2:
+        return Stage.DYNAMO
+    # Pieces of a broken graph are entered one by one, through the backend's wrappers too.
+    is_entering = timing.graphs > 1 and loss_s <= ENTRIES * timing.entering_s * timing.graphs
+    return Stage.DYNAMO if is_entering else Stage.INDUCTOR
+
+
 def _is_fit(result: UnitResult) -> bool:
     if result.skipped or not result.is_done or any(item.fault.kind in ENDS_PROCESS for item in result.inherited):
         return False
@@ -174,7 +196,7 @@ def _fault(
     *,
     stage: Stage | None = None,
     evidence: Mapping[str, object] | None = None,
-    breaks: int = 0,
+    is_broken: bool = False,
 ) -> Fault:
     eager, compiled = timing.eager_s, timing.compiled_s
     return Fault(
@@ -182,7 +204,7 @@ def _fault(
         type=TYPE,
         stage=stage,
         message=f"{_time(compiled)} compiled, {_time(eager)} in eager mode: {compiled / eager:.2f} times as long",
-        hint=_hint(stage, breaks),
+        hint=_hint(stage, is_broken=is_broken),
         evidence={
             "eager_s": eager,
             "compiled_s": compiled,
@@ -199,9 +221,9 @@ def _fault(
     )
 
 
-def _hint(stage: Stage | None, breaks: int) -> str:
+def _hint(stage: Stage | None, *, is_broken: bool) -> str:
     keep_out = "keep it out of the compiled code with torch.compiler.disable"
-    if breaks > 0:
+    if is_broken and stage is not Stage.INDUCTOR:
         return f"Its graph is broken, and each part is entered by itself: mend the graph breaks, or {keep_out}."
     if stage is Stage.INDUCTOR:
         return f"The generated kernels are slower than eager's: try --mode max-autotune, or {keep_out}."

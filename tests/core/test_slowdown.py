@@ -7,12 +7,12 @@ import random
 import pytest
 
 from compilebisect.core.findings import Verdicts
-from compilebisect.core.outcome import Rung, Stage
+from compilebisect.core.outcome import Kind, Rung, Stage
 from compilebisect.core.slowdown import SlowdownSearch, TimingProbe
 from compilebisect.core.timing import CallTiming, Loss, UnitTiming, is_beyond_noise, median_interval
-from tests.core.scripted_model import ScriptedModel, introduced
+from tests.core.scripted_model import Planted, ScriptedModel, introduced
 
-ENTERING_S = 50e-6
+ENTERING_S = 200e-6
 NESTED = {"": ["enc", "head"], "enc": ["enc.a", "enc.b"], "enc.a": [], "enc.b": [], "head": []}
 
 
@@ -36,7 +36,7 @@ class Timed(ScriptedModel):
     """
 
     def __init__(self, *, kernels: dict[str, float] | None = None, breaks: dict[str, int] | None = None) -> None:
-        super().__init__(NESTED)
+        super().__init__(NESTED, [Planted(Kind.GRAPH_BREAK, path) for path in breaks or {}])
         self.kernels, self.breaks = kernels or {}, breaks or {}
         self.timed: list[TimingProbe] = []
 
@@ -46,9 +46,12 @@ class Timed(ScriptedModel):
         eager_s = 1e-3 * len(self._paths(probe.path))
         if not probe.compiles:
             return timing(eager_s, None)
-        graphs = 1 + len(set(probe.fenced) & set(self._paths(probe.path)))
-        graphs += sum(self.breaks.get(path, 0) for path in inside)
-        loss = ENTERING_S * graphs
+        broken = [path for path in inside if self.breaks.get(path)]
+        # What breaks the graph, or is kept out of it, splits each module above it up to the one that is compiled.
+        inner = [path for path in (*broken, *probe.fenced) if path in self._paths(probe.path)]
+        splits = {above for above in inside for path in inner if path != above and path in self._paths(above)}
+        graphs = 1 + len(splits) + sum(self.breaks[path] for path in broken)
+        loss = 0.9 * ENTERING_S * graphs
         if probe.rung is None:
             loss += sum(self.kernels.get(path, 0.0) for path in inside)
         return timing(eager_s, eager_s + loss, graphs=graphs, noise=0.0)
@@ -71,7 +74,9 @@ def slow(walk) -> list[str]:
 def test_a_container_that_is_slow_for_its_child_alone_inherits():
     walk = Timed(breaks={"enc.a": 12}).search()
     assert slow(walk) == ["enc.a"]
-    entries = {entry.path: (entry.status, entry.origin) for entry in Verdicts(walk, "").modules()}
+    found = Verdicts(walk, "", (Kind.SLOWDOWN,))
+    assert [finding.kind for finding in found.findings] == [Kind.SLOWDOWN]
+    entries = {entry.path: (entry.status, entry.origin) for entry in found.modules()}
     assert entries["enc.a"] == ("slowdown", "introduced")
     assert entries["enc"] == entries[""] == ("slowdown", "inherited")
     assert entries["enc.b"] == entries["head"] == ("ok", None)
@@ -88,14 +93,36 @@ def test_what_entering_compiled_code_costs_is_a_note_and_no_finding():
     assert "no finding" in notes["enc.a"][0]
 
 
+def test_losses_by_breaks_that_are_small_each_are_laid_to_those_together():
+    # one break in each of two modules: neither is slow by itself
+    walk = Timed(breaks={"enc.a": 1, "head": 1}).search()
+    assert slow(walk) == [""]
+    (finding,) = Verdicts(walk, "", (Kind.SLOWDOWN,)).findings
+    assert finding.evidence["region"] == ["enc.a", "head"]
+
+
+def test_a_model_that_is_slow_for_one_break_blames_who_brings_it():
+    class Costly(Timed):
+        def time(self, probe: TimingProbe) -> UnitTiming:
+            seen = super().time(probe)
+            return timing(5e-3, 6e-3, graphs=3, noise=0.0) if probe.path == "" else seen
+
+    walk = Costly(breaks={"enc.a": 1}).search()
+    assert slow(walk) == ["enc.a"]
+    found = Verdicts(walk, "", (Kind.SLOWDOWN,))
+    assert found.findings[0].evidence["only_inside"] == ""
+    assert "the whole model, whose graph it breaks" in found.findings[0].summary
+    assert found.modules()[0].origin == "inherited"
+
+
 def test_kernels_that_are_slow_are_laid_to_the_backend():
     walk = Timed(kernels={"enc.b": 2e-3}).search(all_modules=True)
     assert slow(walk) == ["enc.b"]
     (finding,) = Verdicts(walk, "").findings
     assert finding.stage is Stage.INDUCTOR
     assert finding.evidence["inside"] == "enc"
-    assert finding.evidence["ratio"] == pytest.approx(3.05, abs=0.01)
-    assert finding.repro is None and "3.05 times as long" in finding.summary
+    assert finding.evidence["ratio"] == pytest.approx(3.18, abs=0.001)
+    assert finding.repro is None and "3.18 times as long" in finding.summary
 
 
 def test_kernels_that_are_slow_alone_but_not_within_the_parent_are_no_finding():
