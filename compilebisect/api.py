@@ -17,6 +17,7 @@ from compilebisect.cache_folder import cache_folder, torch_version, worker_envir
 from compilebisect.core.findings import Verdicts
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.judge import LEFT_OUT
+from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Environment, Report, Timing, report_json
 from compilebisect.core.unit_result import UnitResult
 from compilebisect.errors import CannotTestError, UsageError
@@ -27,6 +28,8 @@ from compilebisect.search.background_proofs import BackgroundProofs
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.reduce_script import ReducedScript, status_of
 from compilebisect.search.script_runner import NO_CACHED_GRAPHS, ScriptRunner
+from compilebisect.search.slowdowns import search_slowdowns
+from compilebisect.search.strategies import compare_strategies
 from compilebisect.settings import Settings
 from compilebisect.workplace import workplace
 
@@ -53,7 +56,13 @@ def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
             "or name a function with --inputs FILE.py:FUNC.",
         )
     if settings.inputs is None:
-        parse_spec(settings.spec)  # a wrong spec is told before torch is started
+        spec = parse_spec(settings.spec)  # a wrong spec is told before torch is started
+        if settings.strategies and spec.variant_count == 1:
+            raise UsageError(
+                "no dim of the spec has several values, so there are no strategies to compare",
+                where="--strategies",
+                fix='Name a size and give it values: {"dims": {"seq": [16, 32, 64]}}.',
+            )
     started = time.monotonic()
     with workplace() as place:
         bisection = Bisection(settings, place.supervisor, place.scratch, progress)
@@ -115,11 +124,13 @@ def _bisect(
     with BackgroundProofs(bisection, out, scripts) if settings.repro else nullcontext() as proofs:
         try:
             bisection.walk_all()
+            if Kind.SLOWDOWN in settings.check:
+                search_slowdowns(bisection)
         except KeyboardInterrupt:
             complete = False
         if complete:
             _check_something_was_tested(bisection, settings)
-        verdicts = Verdicts(bisection.walk, bisection.description.root_dir)
+        verdicts = Verdicts(bisection.walk, bisection.description.root_dir, settings.check)
         for finding in verdicts.findings:
             progress.finding_made(finding)
         if proofs is not None:
@@ -130,6 +141,12 @@ def _bisect(
                 complete = False
             proofs.call_off()
             proofs.enter(verdicts)
+    strategies = None
+    if complete and settings.strategies:
+        try:
+            strategies = compare_strategies(bisection)
+        except KeyboardInterrupt:
+            complete = False
     description = bisection.description
     report = Report(
         complete=complete,
@@ -152,6 +169,7 @@ def _bisect(
             eager_peak_bytes=description.peak_bytes,
             worker_peak_bytes=bisection.worker_peak_bytes,
         ),
+        strategies=strategies,
         notes=(*description.notes, *bisection.notes),
     )
     (out / "report.json").write_bytes(report_json(report))

@@ -6,6 +6,7 @@ import msgspec
 
 from compilebisect.core.outcome import Kind, Stage
 from compilebisect.core.report import Environment, Finding, Location, ModuleEntry, Report, Repro, Timing
+from compilebisect.core.strategies import Strategies, Strategy, StrategyResult, StrategyRun, compared
 
 ENVIRONMENT = Environment(
     compilebisect="0.1.0", torch="2.13.0+cpu", triton=None, python="3.11.9", device="cpu", cuda=None
@@ -82,7 +83,35 @@ def large_report() -> Report:
         modules=tuple(modules),
         findings=_findings(),
         timing=Timing(total_s=318.4, compiles=27),
+        strategies=strategies(),
         notes=("the model is not deterministic: its own spread was used as tolerance",),
+    )
+
+
+def strategies() -> Strategies:
+    def result(strategy: Strategy, seconds: tuple[float, ...], run_s: float, **fields: object) -> StrategyResult:
+        runs = tuple(StrategyRun(variant=k, first_s=s, run_s=run_s) for k, s in enumerate(seconds, start=1))
+        total, count = sum(seconds), len(seconds)
+        return StrategyResult(
+            strategy=strategy, compiles=count, graphs=count, guards=40 * count, total_s=total, runs=runs,
+            run_s=run_s * count, compile_s=total - run_s * count, lines=(strategy.value,), **fields,
+        )  # fmt: skip
+
+    failed = StrategyResult(
+        strategy=Strategy.MARK_DYNAMIC,
+        compiles=1,
+        error_type="ConstraintViolationError",
+        error="variant 2: Constraints violated (L['x'].size()[1])! | your code specialized it to be a constant (16)",
+    )
+    return compared(
+        [{"batch": 4, "seq": 1}, {"batch": 4, "seq": 32}],
+        [
+            result(Strategy.STATIC, (4.0, 4.2), 0.002, cuda_graphs="yes, one for each of 2 sizes"),
+            result(Strategy.AUTOMATIC, (4.0, 6.5), 0.003, cuda_graphs="recorded anew for each size that comes"),
+            failed,
+            result(Strategy.DYNAMIC, (6.0, 0.004), 0.004, shape_guards=2, notes=("it goes on compiling",)),
+        ],
+        notes=("no padding to buckets: with two sizes there is nothing to share",),
     )
 
 

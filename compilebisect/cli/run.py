@@ -110,6 +110,11 @@ _DEFAULT_KINDS_TEXT = "all but slowdown"
 @REPRO_RUNS
 @click.option("--no-repro", is_flag=True, help="Write no repro scripts.")
 @click.option("--no-cache", is_flag=True, help="Use fresh compiler caches for this run.")
+@click.option(
+    "--strategies",
+    is_flag=True,
+    help="Compare ways to compile for the several sizes of the spec's dims; costs a few compiles of the whole model.",
+)
 @click.option("--all-modules", is_flag=True, help="Compile containers too that could be implied healthy.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.option("-v", "--verbose", is_flag=True, help="More progress, and whole tracebacks.")

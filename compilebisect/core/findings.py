@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from compilebisect.core.blame import has_user_stack
 from compilebisect.core.break_evidence import break_evidence
@@ -12,7 +12,7 @@ from compilebisect.core.judge import LEFT_OUT
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Fault, Frame, Kind
 from compilebisect.core.report import Finding, Location, ModuleEntry, Origin, Status
-from compilebisect.core.unit_result import IntroducedFault, UnitResult
+from compilebisect.core.unit_result import InheritedFault, IntroducedFault, UnitResult
 from compilebisect.core.units import Unit
 from compilebisect.core.walk import Walk
 
@@ -31,8 +31,10 @@ def cause_key(tree: ModuleTree, path: str, item: IntroducedFault) -> CauseKey:
 class Verdicts:
     """Findings in tree order, and the entries of all modules, made from a walk that may have been cut short."""
 
-    def __init__(self, walk: Walk, root_dir: str) -> None:
+    def __init__(self, walk: Walk, root_dir: str, kinds: Collection[Kind] = tuple(Kind)) -> None:
+        """Args: the walk, the folder of the target, and the kinds that are told of, which may be less than all."""
         self.walk = walk
+        self._kinds = kinds
         self.tree: ModuleTree = walk.tree
         self.root_dir = root_dir
         self._order = {path: position for position, path in enumerate(self.tree)}
@@ -51,6 +53,8 @@ class Verdicts:
         groups: dict[CauseKey, list[tuple[str, IntroducedFault]]] = {}
         for unit in self.walk.units:
             for item in self.walk.results[unit.id].introduced:
+                if item.fault.kind not in self._kinds:
+                    continue
                 for path in self._showing(unit, item):
                     groups.setdefault(cause_key(self.tree, path, item), []).append((path, item))
         found = []
@@ -150,13 +154,14 @@ class Verdicts:
         record = self.tree[path]
         unit = self.walk.unit_of.get(path)
         result = self.walk.results[unit.id] if unit else UnitResult()
-        status, origin = self._status(path, unit, result, [kinds[number] for number in findings])
+        inherited = [item for item in result.inherited if item.is_shown_by(path) and item.fault.kind in self._kinds]
+        status, origin = self._status(unit, result, [kinds[number] for number in findings], inherited)
         observation = result.observation
         notes = list(result.notes)
         if result.skipped:
             notes.append(result.skipped)
-        for item in result.inherited:
-            if item.is_of_left_out and item.is_shown_by(path):
+        for item in inherited:
+            if item.is_of_left_out:
                 notes.append(f"shows a fault ({item.fault.kind.value}) of modules {LEFT_OUT}")
         if unit is None and record.other_methods:
             notes.append(f"never called itself; its {', '.join(record.other_methods)} ran as part of another module")
@@ -176,14 +181,27 @@ class Verdicts:
             compile_s=round(observation.compile_s, 3) if observation and unit and unit.path == path else 0.0,
             graphs=observation.graphs if observation else 0,
             recompiles=result.recompiles,
+            **self._times(path, result),
             notes=tuple(dict.fromkeys(notes)),
         )
 
+    def _times(self, path: str, result: UnitResult) -> dict[str, float | None]:
+        """Return what was timed of a module, for one run of the model."""
+        timing = result.timing
+        if timing is None or not timing.calls:
+            return {}
+        # Instances of a unit are called alike, so that the first one's seconds are each one's.
+        whole = self.walk.results[self.walk.unit_of[""].id].timing if "" in self.walk.unit_of else None
+        return {
+            "eager_s": round(timing.eager_s, 9),
+            "compiled_s": round(timing.compiled_s, 9) if timing.is_of_compiled else None,
+            "time_share": round(timing.eager_s / whole.eager_s, 4) if whole is not None and whole.calls else None,
+        }
+
     def _status(
-        self, path: str, unit: Unit | None, result: UnitResult, own: list[Kind]
+        self, unit: Unit | None, result: UnitResult, own: list[Kind], inherited: list[InheritedFault]
     ) -> tuple[Status, Origin | None]:
-        inherited = [item.fault.kind for item in result.inherited if item.is_shown_by(path)]
-        kind = worst([*own, *inherited])
+        kind = worst([*own, *(item.fault.kind for item in inherited)])
         if kind is not None:
             return kind.value, "introduced" if own else "inherited"
         if unit is None:
@@ -211,6 +229,8 @@ def summary_of(fault: Fault, class_name: str) -> str:
         return f"{class_name} is compiled again: {fault.type}" + _how_often(fault)
     if fault.kind is Kind.CRASH:
         return f"the process dies when {class_name} is compiled: {fault.type}"
+    if fault.kind is Kind.SLOWDOWN:
+        return f"{class_name} is slower when it is compiled: {first}"
     if fault.kind is Kind.TIMEOUT:
         return f"compiling {class_name} did not finish: {first}"
     return f"{fault.type} when {class_name} is compiled: {_shortened(first)}"

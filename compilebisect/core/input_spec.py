@@ -16,6 +16,7 @@ from compilebisect.core.spec_types import (
     ConstantLeaf,
     DictLeaf,
     DimLeaf,
+    DimOptions,
     FileLeaf,
     InputSpec,
     Leaf,
@@ -30,6 +31,7 @@ __all__ = [
     "ConstantLeaf",
     "DictLeaf",
     "DimLeaf",
+    "DimOptions",
     "FileLeaf",
     "InputSpec",
     "Leaf",
@@ -40,7 +42,7 @@ __all__ = [
 ]
 
 _TOP_KEYS = ("args", "kwargs", "dims", "train", "tolerances")
-_DIM_KEYS = ("values",)
+_DIM_KEYS = ("values", "dynamic", "min", "max")
 _ROOT = "input spec"
 _FORMS = 'Give an object {"args": [...], "kwargs": {...}, "dims": {...}}, an object of keyword arguments, or a list.'
 
@@ -80,6 +82,7 @@ def parse_spec(raw: Any) -> InputSpec:
         args=_args(args, "args", parser),
         kwargs=_kwargs(kwargs, "kwargs", parser),
         dims=dims,
+        dim_options=_dim_options(raw.get("dims", {}), dims),
         train=_train(raw["train"]) if "train" in raw else None,
         tolerances=_tolerances(raw.get("tolerances", {})),
     )
@@ -146,6 +149,41 @@ def _dim_values(name: str, raw: Any) -> tuple[int, ...]:
     if not raw:
         raise SpecError(f"dim {name!r} has no values", where=where, fix="Give at least one size: [2].")
     return tuple(natural_number(item, child_path(where, index)) for index, item in enumerate(raw))
+
+
+def _dim_options(raw: Mapping[str, Any], dims: Mapping[str, tuple[int, ...]]) -> dict[str, DimOptions]:
+    """Parse what is said of dims besides their values, which are known to be well-formed."""
+    found = {}
+    for name, item in raw.items():
+        if isinstance(item, dict) and item.keys() - {"values"}:
+            found[name] = _options_of_dim(item, child_path("dims", name), dims[name])
+    return found
+
+
+def _options_of_dim(raw: Mapping[str, Any], where: str, values: tuple[int, ...]) -> DimOptions:
+    dynamic = raw.get("dynamic")
+    if "dynamic" in raw and not isinstance(dynamic, bool):
+        raise SpecError(
+            f"must be true or false, not {type_name(dynamic)}", where=child_path(where, "dynamic"), fix="Write true."
+        )
+    bounds = {key: natural_number(raw[key], child_path(where, key)) for key in ("min", "max") if key in raw}
+    low, high = bounds.get("min"), bounds.get("max")
+    if bounds and dynamic is False:
+        raise SpecError(
+            "a size that is not dynamic has no bounds",
+            where=child_path(where, next(iter(bounds))),
+            fix='Leave it out, or write "dynamic": true.',
+        )
+    if low is not None and high is not None and low > high:
+        raise SpecError(f"{low} is above max, which is {high}", where=child_path(where, "min"), fix="Swap them.")
+    for index, value in enumerate(values):
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise SpecError(
+                f"{value} is not between min and max",
+                where=child_path(child_path(where, "values"), index),
+                fix="Widen the bounds, or leave the value out.",
+            )
+    return DimOptions(dynamic=dynamic, min=low, max=high)
 
 
 def _tolerances(raw: Any) -> dict[str, tuple[float, float]]:

@@ -9,6 +9,8 @@ import msgspec
 from compilebisect.core.fingerprint import FaultKey
 from compilebisect.core.module_tree import GoldenCall, ModuleRecord
 from compilebisect.core.outcome import Fault, Observation
+from compilebisect.core.strategies import Strategy, StrategyResult
+from compilebisect.core.timing import UnitTiming
 
 # In the text of a probe's phase, what stands before the instance that is run, where it is not the compiled one.
 INSTANCE_MARK = " of instance "
@@ -58,6 +60,21 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
         if self.tolerance is not None:
             return self.tolerance
         return next((given for pattern, given in self.tolerances.items() if fnmatchcase(path, pattern)), None)
+
+
+class TimingOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A module to time on its golden calls: in eager mode alone, or with what is compiled of it beside that."""
+
+    probe: ProbeOrder
+    compiles: bool = True
+
+
+class StrategyOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A way to compile the whole model, to be measured on that many variants; `buckets` are lengths by dim."""
+
+    strategy: Strategy
+    variants: int
+    buckets: dict[str, tuple[int, ...]] = {}
 
 
 def variant_folder(folder: str, variant: int) -> str:
@@ -131,4 +148,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     description: Description | None = None
     capture_failures: dict[str, str] = {}
     observation: Observation | None = None
+    timing: UnitTiming | None = None
+    strategy: StrategyResult | None = None
     cases: bytes = b""

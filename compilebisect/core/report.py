@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from compilebisect.core.outcome import Kind, Stage
+from compilebisect.core.strategies import Strategies
 from compilebisect.errors import UsageError
 
 SCHEMA = "compilebisect-report/1"
@@ -54,6 +55,9 @@ class ModuleEntry(msgspec.Struct, frozen=True, kw_only=True):
     compile_s: float = 0.0
     graphs: int = 0
     recompiles: int = 0
+    eager_s: float | None = None
+    compiled_s: float | None = None
+    time_share: float | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -128,6 +132,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     modules: tuple[ModuleEntry, ...] = ()
     findings: tuple[Finding, ...] = ()
     timing: Timing = Timing()
+    strategies: Strategies | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -93,15 +93,28 @@ class Train(msgspec.Struct, frozen=True, kw_only=True):
     loss: str = "sum"
 
 
+class DimOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a spec says of a named size besides its values.
+
+    `dynamic` None means: if it varies. `min` and `max` bound the sizes that compiled code has to serve.
+    """
+
+    dynamic: bool | None = None
+    min: int | None = None
+    max: int | None = None
+
+
 class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of the model's forward, for each variant of the named sizes.
 
+    `dim_options` has an entry for those dims alone of which more is said than their values.
     `tolerances` has (rtol, atol) by glob over module paths; the first one that fits counts.
     """
 
     args: tuple[Leaf, ...] = ()
     kwargs: dict[str, Leaf] = {}
     dims: dict[str, tuple[int, ...]] = {}
+    dim_options: dict[str, DimOptions] = {}
     train: Train | None = None
     tolerances: dict[str, tuple[float, float]] = {}
 

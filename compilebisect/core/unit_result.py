@@ -8,6 +8,7 @@ import msgspec
 
 from compilebisect.core.fingerprint import FaultKey
 from compilebisect.core.outcome import Fault, Observation, Rung
+from compilebisect.core.timing import UnitTiming
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ class InheritedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitResult(msgspec.Struct, kw_only=True):
-    """What the walk knows of one unit; `recompiles` counts those that are no fault, too."""
+    """What the walk knows of one unit: `recompiles` counts those that are no fault too, `timing` is of one instance."""
 
     observation: Observation | None = None
     introduced: list[IntroducedFault] = []
@@ -78,4 +79,5 @@ class UnitResult(msgspec.Struct, kw_only=True):
     skipped: str = ""
     is_done: bool = False
     recompiles: int = 0
+    timing: UnitTiming | None = None
     notes: list[str] = []

@@ -6,14 +6,12 @@ import io
 from collections.abc import Iterable
 
 from rich.console import Console, RenderableType
-from rich.tree import Tree
 
 
 def printed(parts: Iterable[RenderableType], width: int, *, color: bool) -> str:
     """Return the parts one below the other.
 
-    Only trees are wrapped here: the other parts come in lines that fit, and what is left longer than a line on
-    purpose, such as the user's code, stays whole for copying.
+    They come in lines that fit; what is longer on purpose, such as the user's code, stays whole for copying.
     """
     stream = io.StringIO()
     console = Console(
@@ -28,5 +26,5 @@ def printed(parts: Iterable[RenderableType], width: int, *, color: bool) -> str:
         legacy_windows=False,
     )
     for part in parts:
-        console.print(part, soft_wrap=not isinstance(part, Tree))
+        console.print(part, soft_wrap=True)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"

@@ -9,7 +9,10 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from compilebisect.core.report import Finding, Report
+from compilebisect.core.strategies import Strategies
+from compilebisect.render.figures import columns_of
 from compilebisect.render.outline import Node, outline
+from compilebisect.render.strategies import HEADINGS, remarks, table, title
 from compilebisect.render.wording import (
     code_line,
     compressed_paths,
@@ -23,7 +26,6 @@ from compilebisect.render.wording import (
     region_of,
     repro_path,
     repro_remark,
-    seconds,
     short_place,
     visible,
 )
@@ -42,6 +44,7 @@ def html_text(report: Report, *, folder: str = "") -> str:
             state="bad" if report.findings or not report.complete else "good",
             tree=None if root is None else _node_view(root, by_id, is_root=True),
             findings=[_finding_view(report, finding, folder) for finding in report.findings],
+            strategies=None if report.strategies is None else _strategies_view(report.strategies),
             notes=[
                 (compressed_paths(module_name(report, path) for path in paths), visible(note))
                 for note, paths in notes_with_modules(report)
@@ -67,7 +70,7 @@ def _node_view(node: Node, by_id: dict[str, Finding], *, is_root: bool = False) 
         "words": node.quiet_words() if node.is_quiet else "",
         "shared": "" if entry is None else ", ".join(map(one_line, entry.shared_with)),
         "remark": remark,
-        "seconds": seconds(entry.compile_s) if entry is not None and entry.compile_s else "",
+        "figures": [(column.heading, column.title, column.text(node)) for column in columns_of([node])],
         "marks": [_mark_view(by_id[finding_id]) for finding_id in node.findings if finding_id in by_id],
         "children": [_node_view(child, by_id) for child in node.children],
     }
@@ -105,6 +108,17 @@ def _finding_view(report: Report, finding: Finding, folder: str) -> dict[str, An
         "code": code_line(finding.location.code) if finding.location else "",
         "rows": rows,
         "evidence": _pretty({key: value for key, value in finding.evidence.items() if key != "region"}),
+    }
+
+
+def _strategies_view(strategies: Strategies) -> dict[str, Any]:
+    return {
+        "title": title(strategies).capitalize(),
+        "headings": HEADINGS if strategies.results else (),
+        "rows": table(strategies),
+        "chosen": strategies.recommended.value if strategies.recommended else "",
+        "remarks": [*remarks(strategies), ("take", strategies.reason)],
+        "code": "\n".join(map(visible, strategies.lines)),
     }
 
 

@@ -6,6 +6,8 @@ import json
 import re
 
 from compilebisect.core.report import Finding, Report
+from compilebisect.core.strategies import Strategies
+from compilebisect.render.strategies import HEADINGS, remarks, table, title
 from compilebisect.render.tree import module_tree_text
 from compilebisect.render.wording import (
     code_line,
@@ -35,6 +37,8 @@ def markdown_text(report: Report, *, folder: str = "") -> str:
     if tree := module_tree_text(report, width=_TREE_WIDTH):
         parts.append(_fenced(tree))
     parts += [_section(report, finding, folder) for finding in report.findings]
+    if report.strategies is not None:
+        parts.append(_strategies(report.strategies))
     notes = []
     for note, paths in notes_with_modules(report):
         names = ", ".join(_code(name) for name in compressed_paths(module_name(report, path) for path in paths))
@@ -86,6 +90,20 @@ def _section(report: Report, finding: Finding, folder: str) -> str:
         body = _fenced(visible(json.dumps(evidence, indent=2, ensure_ascii=False, default=str)), "json")
         lines.append(f"<details><summary>Evidence</summary>\n\n{body}\n\n</details>")
     return "\n\n".join(lines)
+
+
+def _strategies(strategies: Strategies) -> str:
+    parts = [f"### {_escaped(title(strategies).capitalize())}"]
+    if strategies.results:
+        rows = [HEADINGS, *table(strategies)]
+        lines = ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows]
+        lines.insert(1, "| --- " * len(HEADINGS) + "|")
+        parts.append("\n".join(lines))
+    parts.append("\n".join(f"- {_escaped(label)}: {_escaped(text)}" for label, text in remarks(strategies)))
+    parts.append(f"**{_escaped(strategies.reason)}**")
+    if strategies.lines:
+        parts.append(_fenced("\n".join(map(visible, strategies.lines)), "python"))
+    return "\n\n".join(part for part in parts if part)
 
 
 def _escaped(text: str) -> str:

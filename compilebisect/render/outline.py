@@ -6,7 +6,8 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import msgspec
 
-from compilebisect.core.report import ModuleEntry, Report
+from compilebisect.core.outcome import Kind
+from compilebisect.core.report import Finding, ModuleEntry, Report
 from compilebisect.render.wording import modules_of, number_ranges, one_line, plural
 
 # States that need no attention: the statuses, and two that only drawing knows. `implied` is ok without a compile
@@ -22,7 +23,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     `entry` is the module that stands for all; None for a line that sums up healthy siblings. `count` is the
     number of siblings, `tally` how many modules of each state the line and its folded subtrees hold.
-    `findings` are the ids of what the module introduces.
+    `findings` are the ids of what the module introduces, `breaks` how many of them are graph breaks. `graphs` and
+    `recompiles` are those of one sibling, seconds those of all of them; `eager_s` and `compiled_s` are 0 where they
+    were not measured. What is folded below the line is not in them.
     """
 
     label: str
@@ -30,6 +33,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
     tally: dict[str, int]
     findings: tuple[str, ...] = ()
+    breaks: int = 0
+    graphs: int = 0
+    recompiles: int = 0
+    compile_s: float = 0.0
+    eager_s: float = 0.0
+    compiled_s: float = 0.0
     children: tuple[Node, ...] = ()
 
     @property
@@ -65,10 +74,10 @@ def outline(report: Report) -> Node | None:
         cls = report.target.rpartition(":")[2] or "model"
         entries = {"": ModuleEntry(path="", cls=cls, status="skipped"), **entries}
     below = _children_by_parent(entries)
-    introduced: dict[str, list[str]] = {}
+    introduced: dict[str, list[Finding]] = {}
     for finding in report.findings:
         for path in modules_of(finding):
-            introduced.setdefault(path, []).append(finding.id)
+            introduced.setdefault(path, []).append(finding)
     return _node(entries[""], "", below, introduced)
 
 
@@ -90,13 +99,26 @@ def _children_by_parent(entries: dict[str, ModuleEntry]) -> dict[str, list[Modul
 
 
 def _node(
-    entry: ModuleEntry, parent: str, below: dict[str, list[ModuleEntry]], introduced: dict[str, list[str]]
+    entry: ModuleEntry, parent: str, below: dict[str, list[ModuleEntry]], introduced: dict[str, list[Finding]]
 ) -> Node:
     children = [_node(child, entry.path, below, introduced) for child in below.get(entry.path, ())]
     label = entry.cls if not entry.path else entry.path[len(parent) + 1 if parent else 0 :]
     inner = _sum_tallies(child.tally for child in children)
     tally = _sum_tallies([{_state(entry, inner): 1}, inner])
-    node = Node(label=one_line(label), entry=entry, tally=tally, findings=tuple(introduced.get(entry.path, ())))
+    own = introduced.get(entry.path, ())
+    is_timed = entry.eager_s is not None and entry.compiled_s is not None
+    node = Node(
+        label=one_line(label),
+        entry=entry,
+        tally=tally,
+        findings=tuple(finding.id for finding in own),
+        breaks=sum(finding.kind is Kind.GRAPH_BREAK for finding in own),
+        graphs=entry.graphs,
+        recompiles=entry.recompiles,
+        compile_s=entry.compile_s,
+        eager_s=entry.eager_s or 0.0 if is_timed else 0.0,
+        compiled_s=entry.compiled_s or 0.0 if is_timed else 0.0,
+    )
     if node.is_quiet and all(child.is_quiet for child in children):
         return node
     return msgspec.structs.replace(node, children=tuple(_gathered(_grouped(children))))
@@ -135,6 +157,8 @@ def _appearance(node: Node) -> Hashable:
         node.count,
         tuple(sorted(node.tally.items())),
         node.findings,
+        node.graphs,
+        node.recompiles,
         tuple((child.label, _appearance(child)) for child in node.children),
     )
 
@@ -147,7 +171,16 @@ def _joined(run: list[Node]) -> Node:
         label=joined_labels([node.label for node in run]),
         count=len(run),
         tally=_sum_tallies(node.tally for node in run),
+        **_seconds_of(run),
     )
+
+
+def _seconds_of(nodes: Sequence[Node]) -> dict[str, float]:
+    return {
+        "compile_s": sum(node.compile_s for node in nodes),
+        "eager_s": sum(node.eager_s for node in nodes if node.compiled_s),
+        "compiled_s": sum(node.compiled_s for node in nodes),
+    }
 
 
 def joined_labels(labels: Sequence[str]) -> str:
@@ -173,4 +206,5 @@ def _gathered(nodes: list[Node]) -> list[Node]:
         count=sum(node.count for node in quiet),
         tally=_sum_tallies(node.tally for node in quiet),
     )
+    rest = msgspec.structs.replace(rest, **_seconds_of(quiet))
     return [*(node for node in nodes if not node.is_quiet), rest]

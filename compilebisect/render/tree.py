@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
 from rich.text import Text
-from rich.tree import Tree
 
 from compilebisect.core.report import Finding, Report
 from compilebisect.render.console import printed
 from compilebisect.render.outline import Node, outline
+from compilebisect.render.strategies import strategy_lines
+from compilebisect.render.tree_lines import tree_lines
 from compilebisect.render.wording import (
     CROSS,
     DASH,
@@ -21,6 +21,7 @@ from compilebisect.render.wording import (
     headline,
     kind_name,
     module_name,
+    no_repro_remark,
     notes_with_modules,
     one_line,
     place,
@@ -48,11 +49,13 @@ _LABEL_WIDTH = 9
 def tree_text(report: Report, *, width: int, color: bool = False, folder: str = "") -> str:
     """Return the whole rendering: target, module tree, findings, notes and summary."""
     width = max(width, MIN_WIDTH)
-    parts: list[RenderableType] = [*_head(report, width)]
+    parts: list[Text | str] = [*_head(report, width)]
     if (root := outline(report)) is not None:
-        parts.append(_tree(report, root))
+        parts += _tree(report, root, width)
     for finding in report.findings:
         parts += ["", *_finding_lines(report, finding, width, folder)]
+    if report.strategies is not None:
+        parts += ["", *strategy_lines(report.strategies, width)]
     parts += [*_note_lines(report, width), ""]
     style = "bold red" if report.findings or not report.complete else "bold green"
     parts += [Text(line, style) for line in wrapped(headline(report), width)]
@@ -62,7 +65,8 @@ def tree_text(report: Report, *, width: int, color: bool = False, folder: str = 
 def module_tree_text(report: Report, *, width: int) -> str:
     """Return the module tree alone, without colours; empty where the report has no modules."""
     root = outline(report)
-    return "" if root is None else printed([_tree(report, root)], max(width, MIN_WIDTH), color=False)
+    width = max(width, MIN_WIDTH)
+    return "" if root is None else printed(_tree(report, root, width), width, color=False)
 
 
 def _head(report: Report, width: int) -> list[Text]:
@@ -71,16 +75,9 @@ def _head(report: Report, width: int) -> list[Text]:
     return [*lines, Text("")]
 
 
-def _tree(report: Report, root: Node) -> Tree:
+def _tree(report: Report, root: Node, width: int) -> list[Text]:
     findings = {finding.id: finding for finding in report.findings}
-    tree = Tree(_node_text(root, findings, is_root=True), guide_style="dim")
-    _add_children(tree, root, findings)
-    return tree
-
-
-def _add_children(tree: Tree, node: Node, findings: dict[str, Finding]) -> None:
-    for child in node.children:
-        _add_children(tree.add(_node_text(child, findings)), child, findings)
+    return tree_lines(root, lambda node: _node_text(node, findings, is_root=node is root), width)
 
 
 def _node_text(node: Node, findings: dict[str, Finding], *, is_root: bool = False) -> Text:
@@ -146,7 +143,7 @@ def _finding_lines(report: Report, finding: Finding, width: int, folder: str) ->
     lines += _row("region", ", ".join(compressed_paths(region_of(finding))), width)
     lines += _row("also in", ", ".join(compressed_paths(finding.also_in)), width)
     if finding.repro is None:
-        return lines + _row("repro", "none", width, "dim")
+        return lines + _row("repro", no_repro_remark(finding), width, "dim")
     lines += _row("repro", repro_path(finding.repro, folder), width, "bold")
     return lines + _row("", repro_remark(finding.repro), width, "dim" if finding.repro.verified else "yellow")
 

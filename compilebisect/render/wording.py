@@ -124,6 +124,13 @@ def repro_remark(repro: Repro) -> str:
     return ", ".join(parts)
 
 
+def no_repro_remark(finding: Finding) -> str:
+    """Say that a finding has no script, and why where its kind tells."""
+    if finding.kind is Kind.SLOWDOWN:
+        return "none: seconds hold for one machine, so a script could prove nothing elsewhere"
+    return "none"
+
+
 def kind_counts(findings: Iterable[Finding]) -> str:
     """Return `1 crash, 2 graph breaks`, worst first."""
     counts = Counter(finding.kind for finding in findings)

@@ -19,6 +19,7 @@ from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.reference import inputs_to_float64, to_float64
 from compilebisect.runtime.rerun import run_once
 from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.stopwatch import Stopwatch
 from compilebisect.runtime.torch_internals import OperatorCounter
 from compilebisect.runtime.values import tensors_in
 
@@ -52,6 +53,11 @@ class Oracle:
         self.notes: list[str] = []
         self._eager: RunRecord | None = None
 
+    @property
+    def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments of the golden call, which runs get copies of."""
+        return self._args, self._kwargs
+
     def has_nested_inputs(self) -> bool:
         """Say whether a strided nested tensor is among the inputs: eager's fast paths make them, Dynamo takes none."""
         tensors = tensors_in((self._args, self._kwargs))
@@ -76,15 +82,17 @@ class Oracle:
         self.run(call)
         return counter.count > 0
 
-    def run(self, module_callable: Callable[..., Any]) -> RunRecord:
+    def run(self, module_callable: Callable[..., Any], stopwatch: Stopwatch | None = None) -> RunRecord:
         """Run the module, or what was compiled from it, from the snapshot's state on copies of the inputs."""
-        return self._run_from(self.snapshot, module_callable)
+        return self._run_from(self.snapshot, module_callable, stopwatch)
 
     def run_again(self, module_callable: Callable[..., Any]) -> None:
         """Run it once more on copies of the inputs, from the state that the last run left."""
         self._run_from(None, module_callable)
 
-    def _run_from(self, snapshot: StateSnapshot | None, module_callable: Callable[..., Any]) -> RunRecord:
+    def _run_from(
+        self, snapshot: StateSnapshot | None, module_callable: Callable[..., Any], stopwatch: Stopwatch | None = None
+    ) -> RunRecord:
         return run_once(
             module_callable,
             self._args,
@@ -94,6 +102,7 @@ class Oracle:
             snapshot=snapshot,
             module=self._module,
             train=self._train,
+            stopwatch=stopwatch,
         )
 
     def judge(self, compiled: RunRecord, module_callable: Callable[..., Any] | None = None) -> Comparison:

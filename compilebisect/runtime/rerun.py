@@ -20,6 +20,7 @@ from compilebisect.runtime.grad_leaves import GradLeaves
 from compilebisect.runtime.loss import Loss
 from compilebisect.runtime.record import RunRecord, alias_pairs
 from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.stopwatch import Stopwatch
 from compilebisect.runtime.tensor_copy import TensorCloner, storage_key
 from compilebisect.runtime.values import clone_value, map_tensors, tensors_in
 
@@ -37,6 +38,7 @@ def run_once(
     snapshot: StateSnapshot | None = None,
     module: nn.Module | None = None,
     train: Cotangents | Loss | None = None,
+    stopwatch: Stopwatch | None = None,
 ) -> RunRecord:
     """Run a module as in its golden call; the given inputs stay as they are.
 
@@ -50,6 +52,7 @@ def run_once(
         module: whose parameters and buffers count, where there is no snapshot to tell.
         train: runs backward too, from these cotangents (`GENERATED` for made-up ones) or from this loss of the output,
             and collects gradients. A call that ran without grad mode is none of a backward pass.
+        stopwatch: runs during the call of the module, and during the backward pass.
 
     Raises:
         Exception: whatever the module raises.
@@ -61,6 +64,7 @@ def run_once(
         module = module_callable
     owned = _owned_tensors(module)
     leaves = None
+    running: contextlib.AbstractContextManager[Any] = stopwatch or contextlib.nullcontext()
     if context.grad_mode != "grad":
         train = None
     with _switches(module, context):
@@ -75,13 +79,14 @@ def run_once(
         inputs = [*tensors_in(run_args, "inputs.args"), *tensors_in(run_kwargs, "inputs.kwargs")]
         seed_all(seed)
         generators = _generator_states()
-        with _autocast(context):  # for the forward alone, as torch wants it
+        with _autocast(context), running:  # for the forward alone, as torch wants it
             output = module_callable(*run_args, **run_kwargs)
         generators_after = _generator_states()
     named_outputs = tensors_in(output, "output")
     grads: dict[str, torch.Tensor | None] = {}
     if leaves is not None and train is not None:
-        _run_backward(output, named_outputs, train, seed)
+        with running:
+            _run_backward(output, named_outputs, train, seed)
         grads = _collect_gradients(leaves, owned)
     if _is_cuda_in_use():
         torch.cuda.synchronize()  # an error on the device must show in the run that made it

@@ -14,12 +14,15 @@ from compilebisect.core.messages import (
     KeepTensorsOrder,
     ProbeOrder,
     ReproOrder,
+    StrategyOrder,
+    TimingOrder,
     UserErrorText,
 )
 from compilebisect.errors import CompilebisectError
 from compilebisect.runtime.behind_breaks import probe_behind_breaks
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.session import Session
+from compilebisect.runtime.timing import time_module
 from compilebisect.runtime.variants_probe import probe_variants
 from compilebisect.settings import Settings
 from compilebisect.workers.worker import report_phase
@@ -59,6 +62,35 @@ def run_probe(state: dict[str, Any], payload: bytes) -> bytes:
         observation, is_usable = look(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
         state["retire"] = not is_usable
         return Answer(observation=observation)
+
+    return _answer(run)
+
+
+def time_calls(state: dict[str, Any], payload: bytes) -> bytes:
+    """Carry out one `TimingOrder`."""
+    session: Session = state["session"]
+    order = msgspec.msgpack.decode(payload, type=TimingOrder)
+
+    def run() -> Answer:
+        session.new_operators.take_in()
+        timing, is_usable = time_module(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
+        state["retire"] = not is_usable
+        return Answer(timing=timing)
+
+    return _answer(run)
+
+
+def measure_strategy(state: dict[str, Any], payload: bytes) -> bytes:
+    """Carry out one `StrategyOrder`; the worker is of no use for anything else afterwards."""
+    from compilebisect.runtime import strategy_probe
+
+    session: Session = state["session"]
+    order = msgspec.msgpack.decode(payload, type=StrategyOrder)
+
+    def run() -> Answer:
+        session.new_operators.take_in()
+        state["retire"] = True
+        return Answer(strategy=strategy_probe.measure_strategy(session, order, report_phase))
 
     return _answer(run)
 

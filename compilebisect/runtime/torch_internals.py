@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._dynamo import convert_frame, exc, output_graph, symbolic_convert
+from torch._dynamo import utils as dynamo_utils
 from torch.fx.experimental import symbolic_shapes
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -310,6 +311,50 @@ def _counting_runs(compiled: Callable[..., Any], operators: int) -> Callable[...
         return compiled(*args, **kwargs)
 
     return run
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: int, *, low: int | None, high: int | None) -> None:
+    """Have a dim of a tensor compiled as a size of any value, or of one between two bounds."""
+    torch._dynamo.mark_dynamic(tensor, dim, min=low, max=high)
+
+
+def disable_caches() -> None:
+    """Compile everything from scratch from now on: graphs, kernels, and sizes known from earlier runs."""
+    import torch._inductor.config as inductor_config
+
+    inductor_config.force_disable_caches = True
+
+
+def compile_count() -> int:
+    """Return how many frames Dynamo converted in this process, resets aside."""
+    return int(dynamo_utils.counters["frames"]["ok"])
+
+
+def forget_compile_metrics() -> None:
+    """Let `guard_counts` begin anew."""
+    dynamo_utils.clear_compilation_metrics()
+
+
+def guard_counts() -> tuple[int, int]:
+    """Return how many guards the code has that was compiled since, and how many of them are about sizes.
+
+    Source: torch/_dynamo/utils.py (`CompilationMetrics`); torch 2.11 to 2.15.
+    """
+    metrics = dynamo_utils.get_compilation_metrics()
+    return (
+        sum(int(getattr(one, "guard_count", None) or 0) for one in metrics),
+        sum(int(getattr(one, "shape_env_guard_count", None) or 0) for one in metrics),
+    )
+
+
+def cuda_graph_skips() -> int:
+    """Return how often Inductor was asked for CUDA graphs and made none."""
+    return int(dynamo_utils.counters["inductor"]["cudagraph_skips"])
+
+
+def begin_cuda_graph_step() -> None:
+    """Tell CUDA graphs that what earlier calls returned is not needed any more."""
+    torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call] # torch left it without annotations
 
 
 class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch left it without annotations

@@ -20,6 +20,8 @@ from compilebisect.search.proofs import Prover
 
 # While the walk goes on, a model has to fit so many times into a GPU's memory: its own workers hold it as well.
 _COPIES = 6
+# A time is proved by measuring it again on the same machine, which a script that runs anywhere cannot promise.
+UNPROVABLE = (Kind.SLOWDOWN,)
 _NO_SCRIPT = Repro(path="", note="no script could be written: the module cannot be rebuilt outside its model")
 
 
@@ -55,7 +57,9 @@ class BackgroundProofs:
         self._error: Exception | None = None
 
     def __enter__(self) -> BackgroundProofs:
-        if self._bisection.description.device_share * _COPIES <= 1:
+        # Nor may anything run beside a clock.
+        is_timed = Kind.SLOWDOWN in self._bisection.settings.check
+        if self._bisection.description.device_share * _COPIES <= 1 and not is_timed:
             self._bisection.on_introduced = self._add_early
         self._thread.start()
         return self
@@ -74,7 +78,7 @@ class BackgroundProofs:
         Raises:
             KeyboardInterrupt: the user did not wait; `enter` has what was proved until then.
         """
-        items = [verdicts.faults[finding.id] for finding in verdicts.findings]
+        items = [verdicts.faults[finding.id] for finding in verdicts.findings if finding.kind not in UNPROVABLE]
         self._wanted = {id(item) for item in items}
         for item in items:
             self._add(item)

@@ -90,7 +90,7 @@ class Bisection:
             skip=self.settings.skip,
             all_modules=self.settings.all_modules,
             has_ladder=self.settings.backend == "inductor",
-            kinds=self.settings.check,
+            kinds=_kinds_to_judge(self.settings.check),
             variants=self.description.variants,
         )
         self.store = GoldenStore(self.walk, self.scratch, self._capture)
@@ -286,6 +286,11 @@ class Bisection:
         import os
 
         return max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 1)
+
+
+def _kinds_to_judge(check: tuple[Kind, ...]) -> tuple[Kind, ...]:
+    """Add what has to be known to judge the wanted kinds: who breaks the graph, for who is slow by it."""
+    return (*check, Kind.GRAPH_BREAK) if Kind.SLOWDOWN in check else check
 
 
 def _raise_error(answer: Answer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from compilebisect.core.messages import CaptureOrder, variant_folder
@@ -25,6 +25,7 @@ class GoldenStore:
         self.failures: dict[str, str] = {}
         self._capture = capture
         self._held: dict[str, int] = {}
+        self._again: set[int] = set()
         self._held_variants: set[tuple[str, int]] = set()
         self.folder = scratch / "golden"
 
@@ -38,8 +39,19 @@ class GoldenStore:
         # The root's inputs are made anew by whoever probes it.
         return self.failures.get(probe.path, "") if probe.path else ""
 
+    def want_again(self, units: Iterable[int]) -> None:
+        """Keep calls for these units although the walk is done with them."""
+        self._again = set(units)
+
+    def let_go(self, unit_id: int) -> None:
+        """Take back that a unit is wanted again."""
+        self._again.discard(unit_id)
+
+    def _is_done(self, unit_id: int) -> bool:
+        return self.walk.results[unit_id].is_done and unit_id not in self._again
+
     def _fill(self, first: Sequence[str], unit_id: int) -> None:
-        if all(self.walk.results[owner].is_done for owner in self._held.values()):
+        if all(self._is_done(owner) for owner in self._held.values()):
             shutil.rmtree(self.folder, ignore_errors=True)
             self._held.clear()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -66,5 +78,5 @@ class GoldenStore:
         self._capture(CaptureOrder(folder, {path: indices}, variant))
 
     def _ahead(self, unit_id: int) -> list[tuple[tuple[str, ...], int]]:
-        unfinished = [unit for unit in self.walk.units if not self.walk.results[unit.id].is_done]
+        unfinished = [unit for unit in self.walk.units if not self._is_done(unit.id)]
         return [(self.walk.paths_to_run(unit), unit.id) for unit in unfinished if unit.id != unit_id]

@@ -89,7 +89,7 @@ class TestRun:
             --mode max-autotune --no-dynamic --train --check error,graph-break --config torch._inductor.config.a=false
             --config torch._dynamo.config.b=(1,2) --config torch._dynamo.config.c=some/text --only enc.* --only head
             --skip *.drop --timeout 2.5 --workers 3 --out there --baseline healthy.json --fail-on crash --seed 7
-            --tolerance 1e-3,1e-5 --no-repro --no-cache --all-modules -v"""
+            --tolerance 1e-3,1e-5 --no-repro --no-cache --all-modules --strategies -v"""
         assert settings_of(scripted_run, *words.split()) == Settings(
             target="model.py:Net",
             inputs="model.py:make",
@@ -118,6 +118,7 @@ class TestRun:
             repro=False,
             cache=False,
             all_modules=True,
+            strategies=True,
             verbose=True,
         )
 

@@ -14,6 +14,7 @@ from compilebisect.core.input_spec import (
     ConstantLeaf,
     DictLeaf,
     DimLeaf,
+    DimOptions,
     FileLeaf,
     SequenceLeaf,
     TensorLeaf,
@@ -141,6 +142,11 @@ def test_variant_takes_the_kth_value_and_a_shorter_list_repeats_its_last() -> No
         ({"n": {"vals": [1]}}, "dims.n.vals", "did you mean 'values'?"),
         ({"n": {}}, "dims.n", "key 'values' is missing"),
         ({"n": {"values": 3}}, "dims.n.values", "must be a list"),
+        ({"n": {"values": [4], "dynamic": 1}}, "dims.n.dynamic", "must be true or false, not the number 1"),
+        ({"n": {"values": [4], "min": -1}}, "dims.n.min", "not -1"),
+        ({"n": {"values": [4], "min": 8, "max": 2}}, "dims.n.min", "8 is above max, which is 2"),
+        ({"n": {"values": [4, 9], "max": 8}}, "dims.n.values[1]", "9 is not between min and max"),
+        ({"n": {"values": [4], "dynamic": False, "max": 8}}, "dims.n.max", "has no bounds"),
         ({"": [1]}, 'dims[""]', "needs a name"),
         ({"a b": [-1]}, 'dims["a b"][0]', "not -1"),
     ],
@@ -363,3 +369,10 @@ def test_the_first_glob_that_fits_a_module_counts_and_the_option_overrides_all()
     order = ProbeOrder(path="", folder="", calls=(), tolerances={"encoder.*": (1e-3, 1e-5), "enc*": (0.1, 0.1)})
     assert [order.tolerance_for(path) for path in ("encoder.0", "encoder", "")] == [(1e-3, 1e-5), (0.1, 0.1), None]
     assert msgspec.structs.replace(order, tolerance=(1.0, 0.0)).tolerance_for("encoder.0") == (1.0, 0.0)
+
+
+def test_what_a_spec_says_of_a_dim_besides_its_values():
+    dims = {"a": [2, 4], "b": {"values": [16, 32], "dynamic": True, "min": 2, "max": 4096}, "c": {"values": [1]}}
+    spec = parse_spec({"args": [["a", "b", "c"]], "dims": dims})
+    assert spec.dims == {"a": (2, 4), "b": (16, 32), "c": (1,)}
+    assert spec.dim_options == {"b": DimOptions(dynamic=True, min=2, max=4096)}

@@ -57,6 +57,41 @@ def test_equal_faulty_siblings_are_grouped_though_one_is_the_findings_module() -
     assert [node.findings for node in all_nodes(group) if node.findings] == [("F3",)]
 
 
+def timed_report() -> Report:
+    slow = {"status": "slowdown", "origin": "inherited", "graphs": 1, "eager_s": 1.0}
+    return report_of(
+        module("", "Net", "slowdown", "inherited", graphs=5, recompiles=2, compile_s=75.0, eager_s=4.0, compiled_s=8.0),
+        module("0", "Block", compile_s=2.5, compiled_s=1.0, **slow),
+        module("1", "Block", compiled_s=4.0, **slow),
+        module("2", "Block", compiled_s=4.0, **slow),
+        module("head", "AHeadWithAVeryLongNameOfItsClass", "slowdown", "inherited", graphs=3, eager_s=0.5),
+    )
+
+
+def test_figures_stand_in_columns_and_below_a_line_that_is_too_long() -> None:
+    lines = render(timed_report(), "tree", width=76).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.lstrip().startswith("graphs"))
+    heads, root, blocks, head, figures = lines[start : start + 5]
+    assert heads.split() == ["graphs", "recompiles", "compile", "speed"]
+    assert root.split()[-5:] == ["5", "2", "75", "s", "0.5x"]
+    # three siblings: their seconds together, and their speed as one
+    assert blocks.startswith("├── 0…2") and blocks.split()[-4:] == ["1", "2.5", "s", "0.33x"]
+    assert head.startswith("└── head") and figures.split() == ["3"]
+    assert len({cell_len(line) for line in (heads, root, blocks)}) == 1
+    assert max(map(cell_len, lines)) <= 76
+
+
+def test_a_narrow_tree_has_no_figures() -> None:
+    assert "graphs" not in render(timed_report(), "tree", width=44)
+
+
+def test_siblings_with_other_figures_are_not_grouped() -> None:
+    root = outline(
+        report_of(module("", "Net", "error"), module("a", "B", "error", graphs=1), module("b", "B", "error"))
+    )
+    assert root is not None and len(root.children) == 2
+
+
 def test_siblings_that_differ_below_are_not_grouped() -> None:
     root = outline(
         report_of(

@@ -87,7 +87,8 @@ def test_readme_shows_what_the_command_prints(environment: dict[str, str], tmp_p
 
 def without_figures(text: str) -> str:
     """Text without what differs from run to run and from one version of the scripts' templates to the next."""
-    return re.sub(r"\d+ lines|\d+ compiles in .*", "…", text)
+    text = re.sub(r"\d+ lines|\d+ compiles in .*|(\d+ min )?[\d.]+ s\b", "…", text)
+    return re.sub(r"(?<=\S) {2,}| +(?=graphs )", "  ", text)  # columns move with the width of the seconds
 
 
 def run_command(

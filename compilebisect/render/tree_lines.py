@@ -1,0 +1,61 @@
+"""Draws an outline: guides and texts on the left, columns of figures on the right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from compilebisect.render.figures import columns_of
+from compilebisect.render.outline import Node
+
+_GAP = 2
+_FORK, _LAST, _PASS, _NONE = "├── ", "└── ", "│   ", "    "
+
+
+def tree_lines(root: Node, text_of: Callable[[Node], Text], width: int) -> list[Text]:
+    """Return the lines of a tree that fit a width; figures are left out where they would take over half of it.
+
+    A line that is too long for its figures keeps its width, and they follow on a line of their own.
+    """
+    rows = list(_rows(root, "", ""))
+    columns = columns_of(node for node, _, _ in rows)
+    cells = {id(node): [column.text(node) for column in columns] for node, _, _ in rows}
+    widths = [max(len(column.heading), *(len(row[k]) for row in cells.values())) for k, column in enumerate(columns)]
+    block = sum(widths) + _GAP * len(widths)
+    if block > width // 2:
+        columns, block = [], 0
+    texts = [_wrapped(text_of(node), guide, below, width) for node, guide, below in rows]
+    # The columns begin where the longest line ends that leaves room for them.
+    lengths = [cell_len(line.plain) for lines in texts for line in lines]
+    start = max((length for length in lengths if length + block <= width), default=width - block)
+    drawn = [Text(" " * start + _padded([column.heading for column in columns], widths), "dim")] if columns else []
+    for (node, _, below), lines in zip(rows, texts, strict=True):
+        figures = _padded(cells[id(node)], widths) if columns else ""
+        if figures.strip():
+            if len(lines) > 1 or cell_len(lines[0].plain) > start:
+                lines.append(Text(below, "dim"))
+            last = lines[-1]
+            last.append(" " * (start - cell_len(last.plain)))
+            last.append(figures, "dim")
+        drawn += lines
+    return drawn
+
+
+def _rows(node: Node, guide: str, below: str) -> Iterator[tuple[Node, str, str]]:
+    """List nodes with what stands before their first line and before the lines that follow."""
+    yield node, guide, below
+    for number, child in enumerate(node.children, start=1):
+        is_last = number == len(node.children)
+        yield from _rows(child, below + (_LAST if is_last else _FORK), below + (_NONE if is_last else _PASS))
+
+
+def _wrapped(text: Text, guide: str, below: str, width: int) -> list[Text]:
+    folded = text.wrap(Console(width=width), max(width - cell_len(guide), 1), overflow="fold")
+    return [Text.assemble((below if number else guide, "dim"), line) for number, line in enumerate(folded)]
+
+
+def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "".join(f"{' ' * _GAP}{cell:>{size}}" for cell, size in zip(cells, widths, strict=True))
