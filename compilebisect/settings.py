@@ -22,7 +22,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `spec_dir` the folder that paths inside it are relative to; `inputs` is `FILE.py:FUNC` instead of a spec.
     `tolerance` is (rtol, atol); `timeout_s` the seconds that one module's check may take.
     `workers` 0 means automatic: 1 on a GPU, else the number of cores. `reduce_seconds` is the budget for shrinking
-    one repro script, `repro_runs` how often it is run as a proof.
+    one repro script, `repro_runs` how often it is run as a proof. `context` checks modules in place, too.
     """
 
     target: str
@@ -52,4 +52,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     repro_runs: int = DEFAULT_REPRO_RUNS
     cache: bool = True
     all_modules: bool = False
+    context: bool = False
     verbose: bool = False

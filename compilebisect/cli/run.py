@@ -111,6 +111,7 @@ _DEFAULT_KINDS_TEXT = "all but slowdown"
 @click.option("--no-repro", is_flag=True, help="Write no repro scripts.")
 @click.option("--no-cache", is_flag=True, help="Use fresh compiler caches for this run.")
 @click.option("--all-modules", is_flag=True, help="Compile containers too that could be implied healthy.")
+@click.option("--context", is_flag=True, help="Check modules where they stand in the running model, too.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.option("-v", "--verbose", is_flag=True, help="More progress, and whole tracebacks.")
 def run_command(**options: Any) -> int:

@@ -15,7 +15,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     `rung` None is the user's own backend. Modules in `fenced` are kept out of the compiled code. `is_cold` asks for a
     worker in which the model never ran. `instances` are further modules of the unit to be run through the code that
     was compiled for `path`, with the same modules below them fenced. With `variants` the module is fed that many
-    variants of its inputs instead, and only recompiles are looked for.
+    variants of its inputs instead, and only recompiles are looked for. `in_place` asks for a run of the whole model in
+    which nothing but `path` and `instances` is compiled.
     """
 
     unit: int
@@ -26,6 +27,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     purpose: str = "check"
     instances: tuple[str, ...] = ()
     variants: int = 0
+    in_place: bool = False
 
 
 Steps = Generator[Probe, Observation, None]

@@ -18,6 +18,7 @@ from compilebisect.render.wording import (
     compressed_paths,
     environment_line,
     headline,
+    impact_of,
     kind_name,
     module_name,
     notes_with_modules,
@@ -138,6 +139,7 @@ def _finding_lines(report: Report, finding: Finding, width: int, folder: str) ->
     if finding.location is not None and finding.location.code:
         lines.append(Text(" " * (_LABEL_WIDTH + 4) + code_line(finding.location.code), "italic"))
     lines += _row("what", finding.summary, width)
+    lines += _row("impact", impact_of(finding), width)
     lines += _row("fix", finding.hint, width, "green")
     lines += _row("region", ", ".join(compressed_paths(region_of(finding))), width)
     lines += _row("also in", ", ".join(compressed_paths(finding.also_in)), width)

@@ -45,10 +45,26 @@ def _contexts(case: ReproCase) -> str:
 
 def compile_text(case: ReproCase, function: str, backend: str | None = None) -> str:
     """Return the call of `torch.compile` on an expression."""
+    return f"torch.compile({', '.join([function, *_compile_options(case, backend)])})"
+
+
+def _compile_options(case: ReproCase, backend: str | None) -> list[str]:
     options = [f'backend="{backend or case.backend}"'] if (backend or case.backend) != "inductor" else []
     options += [f'mode="{case.mode}"'] if case.mode else []
-    options += [f"dynamic={case.dynamic}"] if case.dynamic is not None else []
-    return f"torch.compile({', '.join([function, *options])})"
+    return options + ([f"dynamic={case.dynamic}"] if case.dynamic is not None else [])
+
+
+def in_place_lines(case: ReproCase, backend: str | None = None) -> list[str]:
+    """Return the lines that compile one module in its place, by all ways that lead into it."""
+    path = case.in_place[0].partition(":")[0]
+    lines = [f"    part = model.get_submodule({path!r})"]
+    for way in case.in_place:
+        method = way.partition(":")[2]
+        if method:
+            lines.append(f"    part.{method} = {compile_text(case, f'part.{method}', backend)}")
+        else:
+            lines.append(f"    part.compile({', '.join(_compile_options(case, backend))})")
+    return lines
 
 
 def callee(case: ReproCase) -> str:
@@ -59,6 +75,8 @@ def callee(case: ReproCase) -> str:
 
 def run_lines(case: ReproCase) -> list[str]:
     """Return the lines that compile the model up to its graphs and call it."""
+    if case.in_place:
+        return [*in_place_lines(case, "eager"), *in_contexts(case, "model(*args, **kwargs)")]
     return in_contexts(case, f"{compile_text(case, callee(case), 'eager')}(*args, **kwargs)")
 
 
@@ -76,7 +94,10 @@ def run_function(case: ReproCase) -> str:
     lines = ["def run(model, args, kwargs, compiled):"]
     if what == "mutation":
         lines.append("    before = {(part, name) for part in model.modules() for name in vars(part)}")
-    lines.append(f"    function = {compile_text(case, callee(case))} if compiled else {callee(case)}")
+    if case.in_place:
+        lines += ["    if compiled:", *(f"    {line}" for line in in_place_lines(case)), "    function = model"]
+    else:
+        lines.append(f"    function = {compile_text(case, callee(case))} if compiled else {callee(case)}")
     if case.train or what not in ("", "shape", "dtype", "device", "stride", "requires_grad", "structure", "aliasing"):
         lines.append(f"    torch.manual_seed({case.seed})")
     keep = "output = " if what or case.train else ""

@@ -12,6 +12,7 @@ from torch import nn
 from compilebisect.core.call import CallContext
 from compilebisect.runtime.compare import Comparison, compare_runs
 from compilebisect.runtime.cotangents import Cotangents
+from compilebisect.runtime.loss import Loss
 from compilebisect.runtime.nudge import can_nudge, nudged_inputs, nudged_parameters
 from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.reference import inputs_to_float64, to_float64
@@ -22,6 +23,8 @@ from compilebisect.runtime.values import tensors_in
 
 #: Seeds that are tried before values that differ with the first one become a finding.
 FURTHER_SEEDS = 2
+#: How a note begins about values that differ with the first seed alone.
+WITHDRAWN = "no finding, since"
 
 
 class Oracle:
@@ -39,7 +42,7 @@ class Oracle:
         context: CallContext,
         *,
         seed: int = 0,
-        train: Cotangents | None = None,
+        train: Cotangents | Loss | None = None,
         tolerance: tuple[float, float] | None = None,
         snapshot: StateSnapshot | None = None,
     ) -> None:
@@ -124,7 +127,7 @@ class Oracle:
                     return comparison
             except Exception:  # noqa: BLE001 - whatever fails with another seed, the first one told enough
                 return comparison
-        text = f"no finding, since {FURTHER_SEEDS} other seeds do not show it: {comparison.differences[0].text}"
+        text = f"{WITHDRAWN} {FURTHER_SEEDS} other seeds do not show it: {comparison.differences[0].text}"
         return replace(comparison, differences=[], notes=[*comparison.notes, text])
 
     def _compare(self, compiled: RunRecord) -> Comparison:
@@ -133,8 +136,8 @@ class Oracle:
             eager,
             compiled,
             repeat=lambda: self._witness("repeated", lambda: self.run(self._module)),
-            nudged=lambda number: self._witness("nudged", lambda: self._run_nudged(number)),
-            reference=self._reference,
+            nudged=self.nudged,
+            reference=self.reference,
             tolerance=self._tolerance,
         )
 
@@ -142,6 +145,10 @@ class Oracle:
         """Run what was compiled and compare it with eager."""
         self.eager()
         return self.judge(self.run(module_callable), module_callable)
+
+    def nudged(self, number: int) -> RunRecord | None:
+        """Run eager on inputs one ulp away; None where that fails."""
+        return self._witness("nudged", lambda: self._run_nudged(number))
 
     def _run_nudged(self, number: int) -> RunRecord:
         if can_nudge(self._args, self._kwargs):
@@ -162,7 +169,8 @@ class Oracle:
     def _run_on(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunRecord:
         return run_once(module, args, kwargs, self._context, seed=self._seed, snapshot=self.snapshot, train=self._train)
 
-    def _reference(self) -> RunRecord | None:
+    def reference(self) -> RunRecord | None:
+        """Run eager in float64; None where that is not possible."""
         self.snapshot.restore()
         twin = to_float64(self._module)
         if twin.module is None:
@@ -170,9 +178,9 @@ class Oracle:
             return None
         wide_module = twin.module
         args, kwargs = inputs_to_float64(self._args, self._kwargs)
-        train = None
-        if self._train is not None:
-            train = {path: cotangent.to(torch.float64) for path, cotangent in self._train.items()}
+        train = self._train
+        if train is not None and not callable(train):
+            train = {path: cotangent.to(torch.float64) for path, cotangent in train.items()}
 
         def call(*args: Any, **kwargs: Any) -> Any:
             # Only the module itself may run widened: what looks at its tensors around the call would copy them all.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
@@ -31,10 +32,11 @@ _MAX_GRAPHS = 4
 
 def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
     """Make the repro cases of one fault at the order's level of independence, the smallest first."""
-    module = session.model.get_submodule(order.probe.path)
+    in_place = order.probe.in_place
+    module = session.model if in_place else session.model.get_submodule(order.probe.path)
     pristine = StateSnapshot(module)
-    call = _call_of(order.probe, order.fault)
-    if order.probe.path == "":
+    call = _call_of_model(session) if in_place else _call_of(order.probe, order.fault)
+    if order.probe.path == "" or in_place:
         args, kwargs = session.inputs()
     else:
         folder = Path(order.probe.folder)
@@ -52,11 +54,14 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         "train": order.probe.train,
         "seed": order.probe.seed,
         "tolerance": order.probe.tolerance_for(order.probe.path),
+        "in_place": _ways_into(order.probe) if in_place else (),
         "deadline_s": order.deadline_s,
         "environment": order.environment,
     }
     try:
-        return list(_cases(session, module, args, kwargs, call, order, common, further_calls))
+        cases = list(_cases(session, module, args, kwargs, call, order, common, further_calls))
+        class_name = type(session.model.get_submodule(order.probe.path)).__name__
+        return [msgspec.structs.replace(case, module_class=class_name) for case in cases]
     finally:
         pristine.restore()
         torch.compiler.reset()
@@ -73,11 +78,17 @@ def _cases(
     further_calls: list[tuple[tuple[Any, ...], dict[str, Any]]],
 ) -> Iterator[ReproCase]:
     makers: list[tuple[str, Callable[..., ReproCase], tuple[Any, ...]]] = []
-    if order.level != "import" and _lies_behind_capture(order.fault):
+    alone = not order.probe.in_place
+    if alone and order.level != "import" and _lies_behind_capture(order.fault):
         for number, (gm, inputs) in enumerate(_graphs(module, args, kwargs, call, order)):
             makers.append((f"graph{number}", graph_case, (gm, inputs, order.fault)))
     makers.append(("module", module_case, (module, args, kwargs, order.fault)))
-    if order.level != "import" and order.fault.stage is Stage.DYNAMO and order.fault.kind is not Kind.RECOMPILE:
+    if (
+        alone
+        and order.level != "import"
+        and order.fault.stage is Stage.DYNAMO
+        and order.fault.kind is not Kind.RECOMPILE
+    ):
         makers.append(("function", function_case, (_eager_run(module, args, kwargs, call, order), order.fault)))
     for name, make, material in makers:
         options = dict(common)
@@ -188,6 +199,15 @@ def _stop(*args: Any) -> Any:
 def _relative(order: ProbeOrder) -> tuple[str, ...]:
     prefix = f"{order.path}." if order.path else ""
     return tuple(path.removeprefix(prefix) for path in order.fenced)
+
+
+def _call_of_model(session: Session) -> GoldenCall:
+    return GoldenCall(index=0, signature="", count=1, context=session.context())
+
+
+def _ways_into(order: ProbeOrder) -> tuple[str, ...]:
+    called = (order.path,) if order.calls else ()
+    return (*called, *(f"{order.path}:{name}" for name in order.methods.get(order.path, ())))
 
 
 def _call_of(order: ProbeOrder, fault: Fault) -> GoldenCall:

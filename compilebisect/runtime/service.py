@@ -17,6 +17,7 @@ from compilebisect.core.messages import (
     UserErrorText,
 )
 from compilebisect.errors import CompilebisectError
+from compilebisect.runtime.in_place_probe import probe_in_place
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.session import Session
 from compilebisect.runtime.variants_probe import probe_variants
@@ -54,8 +55,11 @@ def run_probe(state: dict[str, Any], payload: bytes) -> bytes:
 
     def run() -> Answer:
         session.new_operators.take_in()
-        look = probe_variants if order.variants else probe
-        observation, is_usable = look(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
+        if order.in_place:
+            observation, is_usable = probe_in_place(session, order, on_phase=report_phase)
+        else:
+            look = probe_variants if order.variants else probe
+            observation, is_usable = look(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
         state["retire"] = not is_usable
         return Answer(observation=observation)
 

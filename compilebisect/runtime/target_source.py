@@ -67,7 +67,7 @@ def target_case(
     if not isinstance(_lookup(source, name), torch.nn.Module):
         made = tuple((key, values.value(item, "")) for key, item in init.items())
         statements = [Statement("model", Call(name, kwargs=made))]
-    if module_path:
+    if module_path and not settings.get("in_place"):
         statements.append(Statement("model", Call("model.get_submodule", (Literal(repr(module_path)),))))
     if len(floats) == 1 and floats != {torch.float32}:
         statements.append(Statement("", Call("model.to", (Literal(str(floats.pop())),))))

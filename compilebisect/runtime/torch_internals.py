@@ -350,6 +350,17 @@ def is_compiled(module: torch.nn.Module) -> bool:
     return isinstance(module, OptimizedModule)
 
 
+def replace_call(module: torch.nn.Module, function: Callable[..., Any] | None) -> None:
+    """Let calls of one module run `function` with the same arguments; None lets them run the module again.
+
+    Source: torch/nn/modules/module.py (`Module.compile`, `_wrapped_call_impl`); torch 2.11 to 2.15.
+    """
+    if function is None:
+        module.__dict__.pop("_compiled_call_impl", None)
+    else:
+        module.__dict__["_compiled_call_impl"] = function
+
+
 def has_backend(name: str) -> bool:
     """Return whether torch can find a backend of this name."""
     from torch._dynamo.backends.registry import lookup_backend

@@ -167,3 +167,16 @@ def test_markdown_code_survives_backticks_and_pipes() -> None:
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
     without_code = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text.replace("\\`", ""), flags=re.DOTALL)
     assert "alert" in without_code and "<script>" not in without_code
+
+
+@pytest.mark.parametrize("format_name", ["tree", "markdown", "html", "junit"])
+def test_the_impact_of_a_divergence_is_shown(format_name: str) -> None:
+    report = large_report()
+    impact = {"where": "['logits']", "text": "relative error 0.25 at most", "gradients": {"text": "none: unchanged"}}
+    findings = tuple(
+        msgspec.structs.replace(finding, evidence={**finding.evidence, "impact": impact}) if number == 3 else finding
+        for number, finding in enumerate(report.findings)
+    )
+    text = render(msgspec.structs.replace(report, findings=findings), format_name, width=200)
+    shown = re.sub(r"&#39;|&#x27;", "'", text.replace("\\", ""))
+    assert "output ['logits']: relative error 0.25 at most; gradients none: unchanged" in shown

@@ -146,3 +146,17 @@ def test_user_import_as_last_resort(faulty: ModuleType, tmp_path: Path, prover: 
     repro, _ = proved(prover, [case], tmp_path)
     assert repro.imports_user_code
     assert "imports the user's code" in repro.note
+
+
+def test_a_fault_that_shows_only_in_place_has_a_script_of_the_whole_model(
+    faulty: ModuleType, tmp_path: Path, prover: Prove
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), faulty.OtherWhenCompiled())
+    fault = Fault(kind=Kind.DIVERGENCE, type="values", message="output of 1: other values", stage=Stage.DYNAMO)
+    case = module_case(model.eval(), (torch.randn(2, 4),), {}, fault, backend="eager", in_place=("1",))
+    repro, _ = proved(prover, [case], tmp_path)
+    text = (tmp_path / repro.path).read_text()
+    assert "part = model.get_submodule('1')" in text and 'part.compile(backend="eager")' in text
+    healthy = module_case(model.eval(), (torch.randn(2, 4),), {}, fault, backend="eager", in_place=("0",))
+    repro, runs = prover([healthy], tmp_path)
+    assert not repro.verified and runs[-1].proof is Proof.GONE
