@@ -23,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `tolerance` is (rtol, atol); `timeout_s` the seconds that one module's check may take.
     `workers` 0 means automatic: 1 on a GPU, else the number of cores. `reduce_seconds` is the budget for shrinking
     one repro script, `repro_runs` how often it is run as a proof. `context` checks modules in place, too.
+    `optimizer` is the `name` of a class of torch.optim and its keyword arguments.
     """
 
     target: str
@@ -53,4 +54,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache: bool = True
     all_modules: bool = False
     context: bool = False
+    optimizer: dict[str, Any] | None = None
     verbose: bool = False

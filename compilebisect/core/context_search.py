@@ -12,7 +12,7 @@ import msgspec
 
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.judge import LEFT_OUT, Judge
-from compilebisect.core.module_tree import ModuleTree, moved_path
+from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.core.unit_result import IntroducedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit
@@ -38,13 +38,14 @@ class ContextSearch:
             check_implied: checks the units below whose health was only implied, where something shows above them.
         """
         result = self._results[unit.id]
-        yield from self._measure_impacts(result)
+        if unit.path != OPTIMIZER_PATH:
+            yield from self._measure_impacts(result)
         sick = {path for item in result.introduced if item.fault.kind in _HIDES for path in item.instances or paths}
         if unit.path == "":  # stands nowhere else than where it was checked, and vouches for nothing in place
             for other in self._outermost_implied():
                 yield from self.run(other, other.paths, check_implied)
             return
-        if result.skipped == LEFT_OUT:
+        if result.skipped == LEFT_OUT or unit.path == OPTIMIZER_PATH:
             return
         for places in self._alike([path for path in paths if path not in sick]):
             seen = yield from self._look(unit, places)

@@ -182,8 +182,8 @@ class ReproCase(msgspec.Struct, frozen=True, kw_only=True):
     the script takes those that it uses. `tensor_file` is where the tensors with `Fill.SAVED` lie, in safetensors'
     format. `state_saved` says that it also holds the model's state, as keys `state.<name>`.
     `in_place` names what alone is compiled, by the ways that lead into it: `encoder.block` for a module that is called,
-    `encoder.block:project` for another method of it. `train` says that the backward pass runs too. `tolerance` is
-    (rtol, atol), None the default of the dtype.
+    `encoder.block:project` for another method of it. With `steps` the program makes an optimizer that steps so often.
+    `train` says that the backward pass runs too. `tolerance` is (rtol, atol), None the default of the dtype.
     """
 
     fault: Fault
@@ -204,6 +204,7 @@ class ReproCase(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     tolerance: tuple[float, float] | None = None
     in_place: tuple[str, ...] = ()
+    steps: int = 0
     deadline_s: float = 60.0
     tensor_file: str = ""
     state_saved: bool = False

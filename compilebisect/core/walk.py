@@ -14,7 +14,7 @@ import msgspec
 from compilebisect.core.context_search import ContextSearch
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.judge import ENDS_PROCESS, LEFT_OUT, Judge
-from compilebisect.core.module_tree import ModuleTree, moved_path
+from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.core.unit_result import InheritedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit, split_units
@@ -195,6 +195,8 @@ class Walk:
                 yield from self._check(other)
 
     def _is_outermost(self, unit: Unit) -> bool:
+        if unit.path == OPTIMIZER_PATH:
+            return False  # no inputs reach it
         above = {self.unit_of[path].id for path in self.tree.ancestors(unit.path) if path in self.unit_of}
         return all(self.results[other].skipped == LEFT_OUT for other in above)
 

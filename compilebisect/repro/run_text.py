@@ -77,7 +77,13 @@ def run_lines(case: ReproCase) -> list[str]:
     """Return the lines that compile the model up to its graphs and call it."""
     if case.in_place:
         return [*in_place_lines(case, "eager"), *in_contexts(case, "model(*args, **kwargs)")]
-    return in_contexts(case, f"{compile_text(case, callee(case), 'eager')}(*args, **kwargs)")
+    lines = in_contexts(case, f"{compile_text(case, callee(case), 'eager')}(*args, **kwargs)")
+    if case.steps:  # torch itself breaks the graph around the step of most optimizers
+        lines += [
+            "    own = 'torch._dynamo.graph_break()'",
+            "    texts[:] = [text for text in texts if 'raph break' in text and own not in text]",
+        ]
+    return lines
 
 
 def in_contexts(case: ReproCase, *lines: str) -> list[str]:
@@ -90,6 +96,8 @@ def in_contexts(case: ReproCase, *lines: str) -> list[str]:
 
 def run_function(case: ReproCase) -> str:
     """Return the functions that call the model once; for a divergence it returns all that is compared."""
+    if case.steps:
+        return f"{_LEAVES}\n\n\n{_step_function(case)}"
     what = case.fault.type if case.fault.kind is Kind.DIVERGENCE else ""
     lines = ["def run(model, args, kwargs, compiled):"]
     if what == "mutation":
@@ -113,6 +121,21 @@ def run_function(case: ReproCase) -> str:
     helpers = [_LEAVES] if "leaves(" in text else []
     helpers += [_OUTLINE] if what == "structure" else []
     return "\n\n\n".join([*helpers, text])
+
+
+def _step_function(case: ReproCase) -> str:
+    lines = [
+        "def run(model, args, kwargs, compiled):",
+        '    weights = [weight for group in model.param_groups for weight in group["params"]]',
+        "    before = [weight.detach().clone() for weight in weights]",
+        f"    step = {compile_text(case, callee(case))} if compiled else {callee(case)}",
+        f"    torch.manual_seed({case.seed})",
+        f"    for _ in range({case.steps}):",
+        "        step()",
+        "    updates = [weight.detach() - old for weight, old in zip(weights, before)]",
+        "    return leaves([updates, [model.state[weight] for weight in weights]])",
+    ]
+    return "\n".join(lines)
 
 
 def _result_lines(case: ReproCase, what: str) -> list[str]:

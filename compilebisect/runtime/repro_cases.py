@@ -12,13 +12,14 @@ import torch
 from torch import nn
 
 from compilebisect.core.messages import ProbeOrder, ReproOrder, variant_folder
-from compilebisect.core.module_tree import GoldenCall
+from compilebisect.core.module_tree import OPTIMIZER_PATH, GoldenCall
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.runtime.function_source import function_case
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.graph_source import graph_case
 from compilebisect.runtime.module_source import CannotMakeCase, module_case
+from compilebisect.runtime.optimizer_case import optimizer_case
 from compilebisect.runtime.probe import fences
 from compilebisect.runtime.rerun import GENERATED, run_once
 from compilebisect.runtime.session import Session
@@ -32,6 +33,8 @@ _MAX_GRAPHS = 4
 
 def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
     """Make the repro cases of one fault at the order's level of independence, the smallest first."""
+    if order.probe.path == OPTIMIZER_PATH:
+        return _optimizer_cases(session, order)
     in_place = order.probe.in_place
     module = session.model if in_place else session.model.get_submodule(order.probe.path)
     pristine = StateSnapshot(module)
@@ -199,6 +202,33 @@ def _stop(*args: Any) -> Any:
 def _relative(order: ProbeOrder) -> tuple[str, ...]:
     prefix = f"{order.path}." if order.path else ""
     return tuple(path.removeprefix(prefix) for path in order.fenced)
+
+
+def _optimizer_cases(session: Session, order: ReproOrder) -> list[ReproCase]:
+    if order.level == "import" or session.optimizer is None:
+        return []  # there is nothing of the user's to import
+    (parameters, gradients), _ = load_golden(Path(order.probe.folder), OPTIMIZER_PATH, order.probe.calls[0].index)
+    is_saved = order.level != "standalone"
+    try:
+        case = optimizer_case(
+            session.optimizer,
+            parameters,
+            gradients,
+            order.fault,
+            device=session.device.type,
+            tensor_file=Path(order.tensors) / f"{order.name}-{order.level}.safetensors" if is_saved else None,
+            backend=order.probe.backend,
+            mode=order.probe.mode,
+            dynamic=order.probe.dynamic,
+            config=order.config,
+            seed=order.probe.seed,
+            tolerance=order.probe.tolerance_for(OPTIMIZER_PATH),
+            deadline_s=order.deadline_s,
+            context=order.probe.calls[0].context,
+        )
+    except CannotMakeCase:
+        return []
+    return [case]
 
 
 def _call_of_model(session: Session) -> GoldenCall:

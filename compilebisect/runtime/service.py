@@ -16,8 +16,10 @@ from compilebisect.core.messages import (
     ReproOrder,
     UserErrorText,
 )
+from compilebisect.core.module_tree import OPTIMIZER_PATH
 from compilebisect.errors import CompilebisectError
 from compilebisect.runtime.in_place_probe import probe_in_place
+from compilebisect.runtime.optimizer_probe import probe_optimizer
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.session import Session
 from compilebisect.runtime.variants_probe import probe_variants
@@ -55,7 +57,10 @@ def run_probe(state: dict[str, Any], payload: bytes) -> bytes:
 
     def run() -> Answer:
         session.new_operators.take_in()
-        if order.in_place:
+        if order.path == OPTIMIZER_PATH:
+            assert session.optimizer is not None
+            observation, is_usable = probe_optimizer(session.optimizer, order, on_phase=report_phase)
+        elif order.in_place:
             observation, is_usable = probe_in_place(session, order, on_phase=report_phase)
         else:
             look = probe_variants if order.variants else probe

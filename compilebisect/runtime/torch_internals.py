@@ -350,6 +350,16 @@ def is_compiled(module: torch.nn.Module) -> bool:
     return isinstance(module, OptimizedModule)
 
 
+def is_own_break(event: BreakEvent) -> bool:
+    """Return whether torch breaks the graph on purpose, as the wrapper around an optimizer's step does.
+
+    Source: torch/optim/optimizer.py (`_use_grad_for_differentiable`); torch 2.11 to 2.15.
+    """
+    return "torch._dynamo.graph_break()" in event.message and any(
+        summary.filename.endswith("torch/optim/optimizer.py") for summary in event.stack[-1:]
+    )
+
+
 def replace_call(module: torch.nn.Module, function: Callable[..., Any] | None) -> None:
     """Let calls of one module run `function` with the same arguments; None lets them run the module again.
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from compilebisect.core.messages import CaptureOrder, ProbeOrder
-from compilebisect.core.module_tree import ModuleTree
+from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree
 from compilebisect.core.outcome import Kind, Observation
 from compilebisect.core.unit_result import Probe
 from compilebisect.core.units import units_of
 from compilebisect.core.walk import Walk
 from compilebisect.runtime.in_place_probe import probe_in_place
+from compilebisect.runtime.optimizer_probe import probe_optimizer
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.session import Session
 from compilebisect.settings import Settings
@@ -56,9 +57,12 @@ class Bench:
             train=self.settings.train,
             seed=self.settings.seed,
             tolerance=tolerance,
+            looks_for_recompiles=wanted.path == OPTIMIZER_PATH,
             in_place=wanted.in_place,
             methods={path: self.tree[path].other_methods for path in self.tree} if self.settings.context else {},
         )
+        if wanted.path == OPTIMIZER_PATH:
+            return probe_optimizer(self.session.optimizer, order, on_phase=lambda phase: None)[0]
         if wanted.in_place:
             return probe_in_place(self.session, order, on_phase=lambda phase: None)[0]
         seen, _ = probe(self.session.model, order, on_phase=lambda phase: None, root_inputs=self.session.inputs)

@@ -180,3 +180,28 @@ def test_the_impact_of_a_divergence_is_shown(format_name: str) -> None:
     text = render(msgspec.structs.replace(report, findings=findings), format_name, width=200)
     shown = re.sub(r"&#39;|&#x27;", "'", text.replace("\\", ""))
     assert "output ['logits']: relative error 0.25 at most; gradients none: unchanged" in shown
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_the_optimizer_is_shown_by_its_path_in_every_format(format_name: str) -> None:
+    report = large_report()
+    entry = msgspec.convert(
+        {"path": "<optimizer>", "class": "AdamW", "status": "divergence", "findings": ["F9"]}, type(report.modules[0])
+    )
+    finding = msgspec.structs.replace(report.findings[3], id="F9", module="<optimizer>", also_in=())
+    report = msgspec.structs.replace(report, modules=(*report.modules, entry), findings=(*report.findings, finding))
+    text = render(report, format_name, width=120)
+    shown = {
+        "html": lambda: re.sub(r"<[^>]*>", "", text).count("&lt;optimizer&gt;"),
+        "junit": lambda: sum(
+            case.get("name") == "<optimizer>" and case.get("classname") == "AdamW" and len(case)
+            for case in ElementTree.fromstring(text).iter("testcase")
+        ),
+        "sarif": lambda: text.count('"fullyQualifiedName": "<optimizer>"'),
+        "markdown": lambda: text.count("`<optimizer>`"),
+        "json": lambda: sum(module.path == "<optimizer>" for module in report_from_json(text.encode()).modules),
+    }.get(format_name, lambda: text.count("<optimizer>"))
+    assert shown()
+    if format_name in ("html", "markdown"):
+        code = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+        assert "<optimizer>" not in code, "nothing may take it for a tag"
