@@ -112,13 +112,18 @@ def run_function(case: ReproCase) -> str:
     lines += in_contexts(case, f"{keep}function(*args, **kwargs)")
     if case.train:
         # A plain sum has no gradient behind a normalisation; other weights for each element show more.
-        lines += [
-            "    outputs = [leaf for leaf in leaves(output) if leaf.requires_grad]",
-            "    torch.autograd.backward(outputs, [torch.randn_like(leaf) for leaf in outputs])",
-        ]
+        lines.append("    outputs = [leaf for leaf in leaves(output) if leaf.requires_grad]")
+        if case.cotangents:
+            lines += [
+                "    pairs = [(outputs[number], cotangent) for number, cotangent in cotangents().items()]",
+                "    torch.autograd.backward([leaf for leaf, _ in pairs], [value.to(leaf) for leaf, value in pairs])",
+            ]
+        else:
+            lines.append("    torch.autograd.backward(outputs, [torch.randn_like(leaf) for leaf in outputs])")
     lines += _result_lines(case, what)
     text = "\n".join(lines)
     helpers = [_LEAVES] if "leaves(" in text else []
+    helpers += [_cotangents_function(case)] if "cotangents()" in text else []
     helpers += [_OUTLINE] if what == "structure" else []
     return "\n\n\n".join([*helpers, text])
 
@@ -136,6 +141,18 @@ def _step_function(case: ReproCase) -> str:
         "    return leaves([updates, [model.state[weight] for weight in weights]])",
     ]
     return "\n".join(lines)
+
+
+def _cotangents_function(case: ReproCase) -> str:
+    entries = ", ".join(f'{number}: saved["cotangent.{number}"]' for number in case.cotangents)
+    return "\n".join(
+        [
+            "def cotangents():",
+            '    """Return what the model\'s loss sent to the outputs, by their numbers."""',
+            '    saved = load_file(os.path.splitext(os.path.abspath(__file__))[0] + ".safetensors")',
+            f"    return {{{entries}}}",
+        ]
+    )
 
 
 def _result_lines(case: ReproCase, what: str) -> list[str]:

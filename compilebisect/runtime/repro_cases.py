@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from compilebisect.core.messages import ProbeOrder, ReproOrder, variant_folder
 from compilebisect.core.module_tree import OPTIMIZER_PATH, GoldenCall
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.repro_case import ReproCase
+from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.function_source import function_case
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.graph_source import graph_case
@@ -25,7 +26,7 @@ from compilebisect.runtime.rerun import GENERATED, run_once
 from compilebisect.runtime.session import Session
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.target_source import target_case
-from compilebisect.runtime.values import clone_value
+from compilebisect.runtime.values import clone_value, tensors_in
 
 # Graphs of one module beyond this many are not tried one by one; the module's source shows the fault then.
 _MAX_GRAPHS = 4
@@ -46,6 +47,10 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         apply_golden_state(module, folder, order.probe.path, call.index)
         args, kwargs = load_golden(folder, order.probe.path, call.index)
     further_calls = _further_calls(session, order, call)
+    cotangents: dict[int, torch.Tensor] = {}
+    if order.probe.train and not in_place and order.level != "standalone":
+        kept = load_cotangents(golden_file(Path(order.probe.folder), order.probe.path, call.index))
+        cotangents = _by_number(kept, module, args, kwargs, call, order.probe.seed)
     common: dict[str, Any] = {
         "module_path": order.probe.path,
         "context": call.context,
@@ -56,6 +61,7 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         "config": order.config,
         "train": order.probe.train,
         "seed": order.probe.seed,
+        "cotangents": cotangents,
         "tolerance": order.probe.tolerance_for(order.probe.path),
         "in_place": _ways_into(order.probe) if in_place else (),
         "deadline_s": order.deadline_s,
@@ -95,6 +101,8 @@ def _cases(
         makers.append(("function", function_case, (_eager_run(module, args, kwargs, call, order), order.fault)))
     for name, make, material in makers:
         options = dict(common)
+        if make is not module_case:
+            del options["cotangents"]  # those of a part are not known
         if make is graph_case:
             options["module"] = module
         elif make is function_case:
@@ -123,6 +131,44 @@ def _cases(
                 tensor_file=file,
                 **common,
             )
+
+
+def _by_number(
+    cotangents: Mapping[str, torch.Tensor],
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    call: GoldenCall,
+    seed: int,
+) -> dict[int, torch.Tensor]:
+    """Return cotangents by the number that a script gives to the outputs which require a gradient."""
+    outputs: list[Any] = []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        outputs.append(module(*args, **kwargs))
+        return outputs[0]
+
+    base = StateSnapshot(module)
+    try:
+        run_once(noted, args, kwargs, call.context, seed=seed, snapshot=base, train=GENERATED)
+    except Exception:  # noqa: BLE001 - a case without golden cotangents is worth more than none
+        return {}
+    finally:
+        base.restore()
+    paths = {id(tensor): path for path, tensor in reversed(tensors_in(outputs[0], "output"))}
+    numbers: dict[str, int] = {}
+    for number, leaf in enumerate(leaf for leaf in _leaves(outputs[0]) if leaf.requires_grad):
+        numbers.setdefault(paths.get(id(leaf), ""), number)
+    return {numbers[path]: cotangent for path, cotangent in cotangents.items() if path in numbers}
+
+
+def _leaves(value: Any) -> list[torch.Tensor]:
+    """List the tensors of an output in the order of the function of this name in scripts."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if not isinstance(value, (list, tuple)):
+        value = (value if isinstance(value, dict) else getattr(value, "__dict__", {})).values()
+    return [leaf for item in value for leaf in _leaves(item)]
 
 
 def _further_calls(
