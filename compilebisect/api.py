@@ -48,6 +48,12 @@ def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
     progress = progress or SilentProgress()
     if torch_version() is None:
         raise CannotTestError("torch is not installed", fix="Install it, for example with `pip install torch`.")
+    if settings.optimizer is not None and not settings.train:
+        raise UsageError(
+            "an optimizer is only checked in training",
+            where="--optimizer",
+            fix="Add --train, or leave --optimizer out.",
+        )
     if settings.inputs is None and settings.spec is None:
         raise UsageError(
             "the model's inputs are missing",

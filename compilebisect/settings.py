@@ -23,7 +23,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `tolerance` is (rtol, atol); `timeout_s` the seconds that one module's check may take.
     `workers` 0 means automatic: 1 on a GPU, else the number of cores. `reduce_seconds` is the budget for shrinking
     one repro script, `repro_runs` how often it is run as a proof. `strategies` asks for a comparison of
-    ways to compile for several sizes.
+    ways to compile for several sizes, `context` for checks of modules in place, too. `optimizer` is the `name` of a
+    class of torch.optim and its keyword arguments.
     """
 
     target: str
@@ -54,4 +55,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache: bool = True
     all_modules: bool = False
     strategies: bool = False
+    context: bool = False
+    optimizer: dict[str, Any] | None = None
     verbose: bool = False

@@ -126,6 +126,28 @@ def init_from_text(text: str) -> dict[str, Any]:
     return value
 
 
+def optimizer_from_text(text: str) -> dict[str, Any]:
+    """Return `name` and keyword arguments of an optimizer, given as its name or as a JSON object.
+
+    Raises:
+        ValueError: the text is empty, no JSON object, or one without a name.
+    """
+    if not text.lstrip().startswith("{"):
+        if not text.strip().isidentifier():
+            raise ValueError(f"{text!r} names no optimizer; write adamw, or {_OPTIMIZER_FORM}")
+        return {"name": text.strip()}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is no JSON: {error}; write it as in {_OPTIMIZER_FORM}") from error
+    if not isinstance(value.get("name"), str):
+        raise ValueError(f"has no 'name'; write it as in {_OPTIMIZER_FORM}")
+    return dict(value)
+
+
+_OPTIMIZER_FORM = """'{"name": "sgd", "lr": 0.1}'"""
+
+
 def tolerance_from_text(text: str) -> tuple[float, float]:
     """Return (rtol, atol) of `RTOL[,ATOL]`; without ATOL it equals RTOL.
 

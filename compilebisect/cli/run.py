@@ -18,6 +18,7 @@ from compilebisect.cli.options import (
     device_from_text,
     init_from_text,
     kinds_from_text,
+    optimizer_from_text,
     positive_seconds,
     tolerance_from_text,
     whole_number_from,
@@ -116,6 +117,12 @@ _DEFAULT_KINDS_TEXT = "all but slowdown"
     help="Compare ways to compile for the several sizes of the spec's dims; costs a few compiles of the whole model.",
 )
 @click.option("--all-modules", is_flag=True, help="Compile containers too that could be implied healthy.")
+@click.option("--context", is_flag=True, help="Check modules where they stand in the running model, too.")
+@click.option(
+    "--optimizer",
+    type=Parsed("NAME|JSON", optimizer_from_text),
+    help='Check this optimizer\'s step too, with --train: adamw, or \'{"name": "sgd", "lr": 0.1}\'.',
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.option("-v", "--verbose", is_flag=True, help="More progress, and whole tracebacks.")
 def run_command(**options: Any) -> int:

@@ -224,7 +224,8 @@ def summary_of(fault: Fault, class_name: str) -> str:
         hidden = " (hidden by another one)" if fault.evidence.get("hidden_behind") else ""
         return f"graph break{code}: {fault.type}{hidden}"
     if fault.kind is Kind.DIVERGENCE:
-        return f"compiled {class_name} differs from eager: {first}"
+        where = ", only in place" if fault.evidence.get("only_in_place") else ""
+        return f"compiled {class_name} differs from eager{where}: {first}"
     if fault.kind is Kind.RECOMPILE:
         return f"{class_name} is compiled again: {fault.type}" + _how_often(fault)
     if fault.kind is Kind.CRASH:

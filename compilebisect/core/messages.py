@@ -33,6 +33,8 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     their own golden calls. `backend` is the name of the backend, `fenced` the paths of modules that stay eager.
     With `variants` the module is fed that many variants of its inputs in a row, and only recompiles are looked for;
     the variant with the number k has its golden calls in the folder that `variant_folder` gives.
+    With `in_place` the whole model runs, and only `path` and `instances` are compiled in it; `methods` names by path
+    the methods besides `forward` through which they are entered.
     `tolerance` is (rtol, atol) for all modules, `tolerances` for those whose path fits a glob.
     `mends_breaks` asks for a look behind its graph breaks instead; `breaks_below` are those of modules below it.
     """
@@ -54,6 +56,8 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     variants: int = 0
     mends_breaks: bool = False
     breaks_below: tuple[FaultKey, ...] = ()
+    in_place: bool = False
+    methods: dict[str, tuple[str, ...]] = {}
 
     def tolerance_for(self, path: str) -> tuple[float, float] | None:
         """Return the tolerance that was given for a module, None where it is to be measured."""

@@ -10,6 +10,9 @@ import networkx as nx
 from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Frame
 
+#: Where the tree holds the optimizer: below no module, and under a name that no attribute has.
+OPTIMIZER_PATH = "<optimizer>"
+
 
 class CodeSpan(msgspec.Struct, frozen=True):
     """The lines that a method of a module's class takes up: `first` to `last`, both included.

@@ -87,7 +87,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     without any operator, `recompiles` how often one of them was compiled again. `completed` is False where a fault
     ended the probe before all of it was done.
     `is_blind` says that the output was constant, so that a divergence inside could not have shown in it.
-    `faults_by_instance` holds those faults that belong to single instances rather than to the code of all.
+    `faults_by_instance` holds those faults that belong to single instances rather than to the code of all. `impact` is
+    what a module that was compiled in place does to the output of the whole model.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -102,3 +103,4 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     skipped: str = ""
     notes: tuple[str, ...] = ()
     faults_by_instance: dict[str, tuple[Fault, ...]] = {}
+    impact: dict[str, Any] = {}

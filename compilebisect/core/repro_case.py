@@ -181,7 +181,11 @@ class ReproCase(msgspec.Struct, frozen=True, kw_only=True):
     Either `graph` or `program` is set. `imports` are import statements that the values and definitions may need;
     the script takes those that it uses. `tensor_file` is where the tensors with `Fill.SAVED` lie, in safetensors'
     format. `state_saved` says that it also holds the model's state, as keys `state.<name>`.
-    `train` says that the backward pass runs too. `tolerance` is (rtol, atol), None the default of the dtype.
+    `in_place` names what alone is compiled, by the ways that lead into it: `encoder.block` for a module that is called,
+    `encoder.block:project` for another method of it. With `steps` the program makes an optimizer that steps so often.
+    `train` says that the backward pass runs too; `cotangents` numbers the outputs from which it starts with a saved
+    cotangent (`cotangent.<number>` in the file), all outputs with random ones where it is empty. `tolerance` is (rtol,
+    atol), None the default of the dtype.
     """
 
     fault: Fault
@@ -199,8 +203,11 @@ class ReproCase(msgspec.Struct, frozen=True, kw_only=True):
     config: tuple[tuple[str, str], ...] = ()
     context: CallContext = CallContext(grad_mode="no_grad")
     train: bool = False
+    cotangents: tuple[int, ...] = ()
     seed: int = 0
     tolerance: tuple[float, float] | None = None
+    in_place: tuple[str, ...] = ()
+    steps: int = 0
     deadline_s: float = 60.0
     tensor_file: str = ""
     state_saved: bool = False

@@ -18,7 +18,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     worker in which the model never ran. `instances` are further modules of the unit to be run through the code that
     was compiled for `path`, with the same modules below them fenced. With `variants` the module is fed that many
     variants of its inputs instead, and only recompiles are looked for. With `mends_breaks` its graph breaks are mended
-    instead, to see what lies behind them; `breaks_below` are those of modules below.
+    instead, to see what lies behind them; `breaks_below` are those of modules below. `in_place` asks for a run of the
+    whole model in which nothing but `path` and `instances` is compiled.
     """
 
     unit: int
@@ -31,6 +32,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     variants: int = 0
     mends_breaks: bool = False
     breaks_below: tuple[FaultKey, ...] = ()
+    in_place: bool = False
 
 
 Steps = Generator[Probe, Observation, None]

@@ -22,11 +22,12 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
         return self.paths[0]
 
 
-def units_of(tree: ModuleTree) -> list[Unit]:
+def units_of(tree: ModuleTree, *, with_methods: bool = False) -> list[Unit]:
     """Group the called modules of a tree into units, leaves first.
 
     Two modules are one unit where their class, configuration, golden-call signatures and all of their children agree.
-    Modules that were never called belong to no unit.
+    Modules that were never called belong to no unit, unless `with_methods` asks for those of which other methods ran:
+    each is a unit of its own.
     """
     keys: dict[str, str] = {}
 
@@ -44,6 +45,8 @@ def units_of(tree: ModuleTree) -> list[Unit]:
     for path in leaves_first(tree):
         if tree[path].calls:
             groups.setdefault(key_of(path), []).append(path)
+        elif with_methods and tree[path].other_methods:
+            groups[f"methods of {path}"] = [path]
     order = {path: position for position, path in enumerate(tree)}
     return [
         Unit(id=number, paths=tuple(sorted(paths, key=order.__getitem__)))

@@ -11,10 +11,11 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from compilebisect.core.context_search import ContextSearch
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.hidden_breaks import look_behind_breaks
 from compilebisect.core.judge import ENDS_PROCESS, LEFT_OUT, Judge
-from compilebisect.core.module_tree import ModuleTree, moved_path
+from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.core.unit_result import InheritedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit, split_units
@@ -41,6 +42,7 @@ class Walk:
         has_ladder: bool = True,
         kinds: Sequence[Kind] = tuple(Kind),
         variants: int = 1,
+        context: bool = False,
     ) -> None:
         self.tree = tree
         self.units = split_units(units, lambda path: _is_wanted(path, only, skip))
@@ -51,6 +53,7 @@ class Walk:
         self._judge = Judge(tree, self.units, self.results, has_ladder=has_ladder)
         self._kinds = frozenset(kinds)
         self._variants = VariantSearch(tree, self.unit_of, self.results, variants) if variants > 1 else None
+        self._context = ContextSearch(tree, self.unit_of, self.results, self._judge) if context else None
         self._below = {unit.id: self._units_below(unit) for unit in self.units}
         self._deferred: set[int] = set()
         self._started: set[int] = set()
@@ -139,15 +142,19 @@ class Walk:
             return False
         return self.tree.weight(unit.path) >= NEARLY_SAME * self.tree.weight(parents[0])
 
-    def _finish(self, unit_id: int, *, skipped: str = "", is_implied: bool = False) -> None:
+    def _finish(self, unit_id: int, *, skipped: str) -> None:
         result = self.results[unit_id]
-        result.is_done, result.skipped, result.is_implied = True, skipped, is_implied
+        result.is_done, result.skipped = True, skipped
 
     # --- the check of one unit --------------------------------------------------------------------------------
 
     def _check(self, unit: Unit) -> Steps:
         result = self.results[unit.id]
         self._started.add(unit.id)
+        if not self.tree[unit.path].calls and self._context is not None:  # only other methods of it ran
+            yield from self._context.run(unit, unit.paths, self._check_implied_below)
+            result.is_done = True
+            return
         fatal = self._judge.fatal_below(unit.path)
         below = self._judge.introduced_below(unit.path)
         result.inherited.extend(
@@ -162,7 +169,8 @@ class Walk:
         if self._vouches(observation) and not fatal:
             for other in deferred:
                 self._deferred.discard(other.id)
-                self._finish(other.id, is_implied=True)
+                self._started.add(other.id)
+                self.results[other.id].is_implied = True
         else:
             for other in reversed(deferred):
                 self._deferred.discard(other.id)
@@ -173,12 +181,25 @@ class Walk:
             yield from look_behind_breaks(self.tree, self._judge, unit, result, observation, fatal)
         if not fatal:
             yield from self._dismiss_recompiles_below(unit, observation, fatal)
+        if self._context is not None:
+            yield from self._context.run(unit, paths, self._check_implied_below)
+        for other in deferred:
+            self.results[other.id].is_done = True
         has_run = observation.completed and not observation.skipped
         if self._variants is not None and Kind.RECOMPILE in self._kinds and has_run and self._is_outermost(unit):
             yield from self._variants.run(unit, fatal)
         result.is_done = True
 
+    def _check_implied_below(self, unit: Unit) -> Steps:
+        """Check what was implied to be healthy, now that something shows above it."""
+        for other in self.units:  # leaves first
+            if other.id in self._below[unit.id] and self.results[other.id].is_implied:
+                self.results[other.id].is_implied = False
+                yield from self._check(other)
+
     def _is_outermost(self, unit: Unit) -> bool:
+        if unit.path == OPTIMIZER_PATH:
+            return False  # no inputs reach it
         above = {self.unit_of[path].id for path in self.tree.ancestors(unit.path) if path in self.unit_of}
         return all(self.results[other].skipped == LEFT_OUT for other in above)
 

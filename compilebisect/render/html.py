@@ -18,6 +18,7 @@ from compilebisect.render.wording import (
     compressed_paths,
     environment_line,
     headline,
+    impact_of,
     kind_name,
     module_name,
     notes_with_modules,
@@ -91,6 +92,8 @@ def _finding_view(report: Report, finding: Finding, folder: str) -> dict[str, An
         rows.append(("where", place(finding.location), True))
     if finding.stage is not None:
         rows.append(("stage", finding.stage.value, False))
+    if impact := impact_of(finding):
+        rows.append(("impact", impact, False))
     if finding.hint:
         rows.append(("fix", visible(finding.hint), False))
     if region := region_of(finding):

@@ -12,6 +12,7 @@ from compilebisect.render.wording import (
     code_line,
     environment_line,
     headline,
+    impact_of,
     kind_name,
     module_name,
     modules_of,
@@ -89,6 +90,8 @@ def _fault_text(report: Report, finding: Finding, folder: str) -> str:
         lines += [f"    {code_line(finding.location.code)}"] if finding.location.code else []
     if finding.stage is not None:
         lines.append(f"stage: {finding.stage.value}")
+    if impact := impact_of(finding):
+        lines.append(f"impact: {impact}")
     if finding.hint:
         lines.append(f"fix: {finding.hint}")
     if finding.repro is not None:

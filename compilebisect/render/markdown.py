@@ -14,6 +14,7 @@ from compilebisect.render.wording import (
     compressed_paths,
     environment_line,
     headline,
+    impact_of,
     kind_name,
     module_name,
     notes_with_modules,
@@ -75,6 +76,8 @@ def _section(report: Report, finding: Finding, folder: str) -> str:
         facts.append(f"- where: {_code(place(finding.location))}")
     if finding.stage is not None:
         facts.append(f"- stage: {finding.stage.value}")
+    if impact := impact_of(finding):
+        facts.append(f"- impact: {_escaped(impact)}")
     if finding.hint:
         facts.append(f"- fix: {_escaped(finding.hint)}")
     if region := region_of(finding):

@@ -19,6 +19,7 @@ from compilebisect.render.wording import (
     environment_line,
     evidence_text,
     headline,
+    impact_of,
     kind_name,
     module_name,
     no_repro_remark,
@@ -139,6 +140,7 @@ def _finding_lines(report: Report, finding: Finding, width: int, folder: str) ->
     lines += _row("what", finding.summary, width)
     lines += _row("hidden", f"behind {hider}" if (hider := evidence_text(finding, "hidden_behind")) else "", width)
     lines += _row("costs", evidence_text(finding, "consequence"), width)
+    lines += _row("impact", impact_of(finding), width)
     lines += _row("fix", finding.hint, width, "green")
     lines += _row("region", ", ".join(compressed_paths(region_of(finding))), width)
     lines += _row("also in", ", ".join(compressed_paths(finding.also_in)), width)

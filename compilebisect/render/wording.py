@@ -81,6 +81,20 @@ def evidence_text(finding: Finding, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def impact_of(finding: Finding) -> str:
+    """Return what a divergence does to the output of the whole model, where that was measured."""
+    impact = finding.evidence.get("impact")
+    if not isinstance(impact, dict) or not isinstance(impact.get("text"), str):
+        return ""
+    where = impact.get("where")
+    text = f"{where}: {impact['text']}" if isinstance(where, str) and where != "output" else impact["text"]
+    gradients = impact.get("gradients")
+    if isinstance(gradients, dict) and isinstance(gradients.get("text"), str):
+        which = f" ({gradients['where']})" if isinstance(gradients.get("where"), str) else ""
+        text = f"output {text}; gradients{which} {gradients['text']}"
+    return one_line(text)
+
+
 def place(location: Location | None) -> str:
     """Return `model.py:31 in MLP.forward`, or an empty string."""
     if location is None:

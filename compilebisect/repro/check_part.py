@@ -14,7 +14,19 @@ _UNINITIALIZED = re.compile(r"\b(?:new_)?empty(?:_like|_strided|_permuted)?\((?:
 _WRITES = re.compile(r"\w_\(|\] [-+*/|&]?= |torch\.ops\.")
 # What belongs to the part of our own scripts that judges.
 _OURS = frozenset(
-    {"verdict", "unforeseen", "main", "run", "child", "chain", "leaves", "outline", "difference", "DEADLINE_S"}
+    {
+        "verdict",
+        "unforeseen",
+        "main",
+        "run",
+        "child",
+        "chain",
+        "leaves",
+        "cotangents",
+        "outline",
+        "difference",
+        "DEADLINE_S",
+    }
 )
 # Whoever calls these decides how the script ends, or compiles.
 _ENDS = frozenset({"exit", "_exit", "abort", "kill", "SystemExit", "quit", "compile", "excepthook"})

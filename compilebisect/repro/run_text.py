@@ -45,10 +45,26 @@ def _contexts(case: ReproCase) -> str:
 
 def compile_text(case: ReproCase, function: str, backend: str | None = None) -> str:
     """Return the call of `torch.compile` on an expression."""
+    return f"torch.compile({', '.join([function, *_compile_options(case, backend)])})"
+
+
+def _compile_options(case: ReproCase, backend: str | None) -> list[str]:
     options = [f'backend="{backend or case.backend}"'] if (backend or case.backend) != "inductor" else []
     options += [f'mode="{case.mode}"'] if case.mode else []
-    options += [f"dynamic={case.dynamic}"] if case.dynamic is not None else []
-    return f"torch.compile({', '.join([function, *options])})"
+    return options + ([f"dynamic={case.dynamic}"] if case.dynamic is not None else [])
+
+
+def in_place_lines(case: ReproCase, backend: str | None = None) -> list[str]:
+    """Return the lines that compile one module in its place, by all ways that lead into it."""
+    path = case.in_place[0].partition(":")[0]
+    lines = [f"    part = model.get_submodule({path!r})"]
+    for way in case.in_place:
+        method = way.partition(":")[2]
+        if method:
+            lines.append(f"    part.{method} = {compile_text(case, f'part.{method}', backend)}")
+        else:
+            lines.append(f"    part.compile({', '.join(_compile_options(case, backend))})")
+    return lines
 
 
 def callee(case: ReproCase) -> str:
@@ -59,7 +75,15 @@ def callee(case: ReproCase) -> str:
 
 def run_lines(case: ReproCase) -> list[str]:
     """Return the lines that compile the model up to its graphs and call it."""
-    return in_contexts(case, f"{compile_text(case, callee(case), 'eager')}(*args, **kwargs)")
+    if case.in_place:
+        return [*in_place_lines(case, "eager"), *in_contexts(case, "model(*args, **kwargs)")]
+    lines = in_contexts(case, f"{compile_text(case, callee(case), 'eager')}(*args, **kwargs)")
+    if case.steps:  # torch itself breaks the graph around the step of most optimizers
+        lines += [
+            "    own = 'torch._dynamo.graph_break()'",
+            "    texts[:] = [text for text in texts if 'raph break' in text and own not in text]",
+        ]
+    return lines
 
 
 def in_contexts(case: ReproCase, *lines: str) -> list[str]:
@@ -72,26 +96,63 @@ def in_contexts(case: ReproCase, *lines: str) -> list[str]:
 
 def run_function(case: ReproCase) -> str:
     """Return the functions that call the model once; for a divergence it returns all that is compared."""
+    if case.steps:
+        return f"{_LEAVES}\n\n\n{_step_function(case)}"
     what = case.fault.type if case.fault.kind is Kind.DIVERGENCE else ""
     lines = ["def run(model, args, kwargs, compiled):"]
     if what == "mutation":
         lines.append("    before = {(part, name) for part in model.modules() for name in vars(part)}")
-    lines.append(f"    function = {compile_text(case, callee(case))} if compiled else {callee(case)}")
+    if case.in_place:
+        lines += ["    if compiled:", *(f"    {line}" for line in in_place_lines(case)), "    function = model"]
+    else:
+        lines.append(f"    function = {compile_text(case, callee(case))} if compiled else {callee(case)}")
     if case.train or what not in ("", "shape", "dtype", "device", "stride", "requires_grad", "structure", "aliasing"):
         lines.append(f"    torch.manual_seed({case.seed})")
     keep = "output = " if what or case.train else ""
     lines += in_contexts(case, f"{keep}function(*args, **kwargs)")
     if case.train:
         # A plain sum has no gradient behind a normalisation; other weights for each element show more.
-        lines += [
-            "    outputs = [leaf for leaf in leaves(output) if leaf.requires_grad]",
-            "    torch.autograd.backward(outputs, [torch.randn_like(leaf) for leaf in outputs])",
-        ]
+        lines.append("    outputs = [leaf for leaf in leaves(output) if leaf.requires_grad]")
+        if case.cotangents:
+            lines += [
+                "    pairs = [(outputs[number], cotangent) for number, cotangent in cotangents().items()]",
+                "    torch.autograd.backward([leaf for leaf, _ in pairs], [value.to(leaf) for leaf, value in pairs])",
+            ]
+        else:
+            lines.append("    torch.autograd.backward(outputs, [torch.randn_like(leaf) for leaf in outputs])")
     lines += _result_lines(case, what)
     text = "\n".join(lines)
     helpers = [_LEAVES] if "leaves(" in text else []
+    helpers += [_cotangents_function(case)] if "cotangents()" in text else []
     helpers += [_OUTLINE] if what == "structure" else []
     return "\n\n\n".join([*helpers, text])
+
+
+def _step_function(case: ReproCase) -> str:
+    lines = [
+        "def run(model, args, kwargs, compiled):",
+        '    weights = [weight for group in model.param_groups for weight in group["params"]]',
+        "    before = [weight.detach().clone() for weight in weights]",
+        f"    step = {compile_text(case, callee(case))} if compiled else {callee(case)}",
+        f"    torch.manual_seed({case.seed})",
+        f"    for _ in range({case.steps}):",
+        "        step()",
+        "    updates = [weight.detach() - old for weight, old in zip(weights, before)]",
+        "    return leaves([updates, [model.state[weight] for weight in weights]])",
+    ]
+    return "\n".join(lines)
+
+
+def _cotangents_function(case: ReproCase) -> str:
+    entries = ", ".join(f'{number}: saved["cotangent.{number}"]' for number in case.cotangents)
+    return "\n".join(
+        [
+            "def cotangents():",
+            '    """Return what the model\'s loss sent to the outputs, by their numbers."""',
+            '    saved = load_file(os.path.splitext(os.path.abspath(__file__))[0] + ".safetensors")',
+            f"    return {{{entries}}}",
+        ]
+    )
 
 
 def _result_lines(case: ReproCase, what: str) -> list[str]:

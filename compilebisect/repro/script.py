@@ -181,7 +181,8 @@ def _program_parts(case: ReproCase) -> tuple[list[str], list[str], str, str]:
     build = [statement_text(statement) for statement in program.statements]
     if case.state_saved:
         build.append(_LOAD)
-    build.append("    model.to(device)")
+    if not case.steps:
+        build.append("    model.to(device)")
     build += [statement_text(statement) for statement in program.arguments]
     return build, definitions, *_call_texts(program.args, program.kwargs)
 

@@ -46,6 +46,7 @@ def module_case(
     tensor_file: Path | None = None,
     import_user_code: bool = False,
     further_calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]] = (),
+    cotangents: Mapping[int, torch.Tensor] | None = None,
     **settings: Any,
 ) -> ReproCase:
     """Describe `module` and one call of it as a program that stands alone.
@@ -62,6 +63,7 @@ def module_case(
         tensor_file: where to save parameters, buffers and inputs; None gives all of them seeded numbers.
         import_user_code: take the classes from the user's files by import instead of by their source.
         further_calls: arguments and keyword arguments of calls that come after that one.
+        cotangents: what the backward pass starts from, by the number of the output; only used with a file.
         settings: further fields of `ReproCase`, such as `backend`, `mode`, `dynamic`, `config`, `train`, `seed`.
 
     Raises:
@@ -86,6 +88,7 @@ def module_case(
         definitions = () if import_user_code else mended_definitions(_definitions(values, method), fault, values.notes)
     except (NotRebuildable, NotExtractable) as error:
         raise CannotMakeCase(str(error)) from error
+    numbers = save_cotangents(cotangents, file)
     is_saved = save_state(module, file)
     settings.setdefault("environment", environment(device))
     program = Program(
@@ -108,6 +111,7 @@ def module_case(
         context=context or CallContext(grad_mode="no_grad", training=module.training),
         tensor_file=str(tensor_file) if is_saved else "",
         state_saved=is_saved,
+        cotangents=numbers,
         notes=tuple(values.notes),
         **settings,
     )
@@ -132,6 +136,15 @@ def save_state(module: torch.nn.Module, file: TensorFile | None) -> bool:
         if isinstance(tensor, torch.Tensor):
             file.add(f"state.{name}", tensor)
     return file.write()
+
+
+def save_cotangents(cotangents: Mapping[int, torch.Tensor] | None, file: TensorFile | None) -> tuple[int, ...]:
+    """Keep cotangents in the file, if there is one; returns their numbers."""
+    if file is None or not cotangents:
+        return ()
+    for number, cotangent in cotangents.items():
+        file.add(f"cotangent.{number}", cotangent)
+    return tuple(cotangents)
 
 
 def environment(device: str) -> tuple[tuple[str, str], ...]:

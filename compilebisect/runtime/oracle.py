@@ -14,6 +14,7 @@ from compilebisect.core.other_draws import SEEDS, DrawFigures, speaks_against
 from compilebisect.runtime.compare import Comparison, compare_runs
 from compilebisect.runtime.cotangents import Cotangents
 from compilebisect.runtime.draws import DrawStatistics
+from compilebisect.runtime.loss import Loss
 from compilebisect.runtime.nudge import can_nudge, nudged_inputs, nudged_parameters
 from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.reference import inputs_to_float64, to_float64
@@ -25,6 +26,8 @@ from compilebisect.runtime.values import tensors_in
 
 #: Seeds that are tried before values that differ with the first one become a finding.
 FURTHER_SEEDS = 2
+#: How a note begins about values that differ with the first seed alone.
+WITHDRAWN = "no finding, since"
 
 
 class Oracle:
@@ -42,7 +45,7 @@ class Oracle:
         context: CallContext,
         *,
         seed: int = 0,
-        train: Cotangents | None = None,
+        train: Cotangents | Loss | None = None,
         tolerance: tuple[float, float] | None = None,
         snapshot: StateSnapshot | None = None,
     ) -> None:
@@ -130,11 +133,11 @@ class Oracle:
             except Exception:  # noqa: BLE001 - whatever fails with another seed, the first one told enough
                 return comparison
         else:
-            return _without_differences(comparison, f"no finding, since {FURTHER_SEEDS} other seeds do not show it")
+            return _without_differences(comparison, f"{WITHDRAWN} {FURTHER_SEEDS} other seeds do not show it")
         if compiled.draws_end == self.eager().draws_end or not self._are_other_draws(comparison, module_callable):
             return comparison
-        text = f"draws other random numbers than eager does; over {SEEDS} seeds, mean and spread are the same"
-        return _without_differences(comparison, text)
+        why = f"it draws other random numbers than eager does; over {SEEDS} seeds, mean and spread are the same"
+        return _without_differences(comparison, f"{WITHDRAWN} {why}")
 
     def _are_other_draws(self, comparison: Comparison, module_callable: Callable[..., Any]) -> bool:
         """Say whether results differ by chance alone."""
@@ -171,8 +174,8 @@ class Oracle:
             eager,
             compiled,
             repeat=lambda: self._witness("repeated", lambda: self.run(self._module)),
-            nudged=lambda number: self._witness("nudged", lambda: self._run_nudged(number)),
-            reference=self._reference,
+            nudged=self.nudged,
+            reference=self.reference,
             tolerance=self._tolerance,
         )
 
@@ -180,6 +183,10 @@ class Oracle:
         """Run what was compiled and compare it with eager."""
         self.eager()
         return self.judge(self.run(module_callable), module_callable)
+
+    def nudged(self, number: int) -> RunRecord | None:
+        """Run eager on inputs one ulp away; None where that fails."""
+        return self._witness("nudged", lambda: self._run_nudged(number))
 
     def _run_nudged(self, number: int) -> RunRecord:
         if can_nudge(self._args, self._kwargs):
@@ -200,7 +207,8 @@ class Oracle:
     def _run_on(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunRecord:
         return run_once(module, args, kwargs, self._context, seed=self._seed, snapshot=self.snapshot, train=self._train)
 
-    def _reference(self) -> RunRecord | None:
+    def reference(self) -> RunRecord | None:
+        """Run eager in float64; None where that is not possible."""
         self.snapshot.restore()
         twin = to_float64(self._module)
         if twin.module is None:
@@ -208,9 +216,9 @@ class Oracle:
             return None
         wide_module = twin.module
         args, kwargs = inputs_to_float64(self._args, self._kwargs)
-        train = None
-        if self._train is not None:
-            train = {path: cotangent.to(torch.float64) for path, cotangent in self._train.items()}
+        train = self._train
+        if train is not None and not callable(train):
+            train = {path: cotangent.to(torch.float64) for path, cotangent in train.items()}
 
         def call(*args: Any, **kwargs: Any) -> Any:
             # Only the module itself may run widened: what looks at its tensors around the call would copy them all.

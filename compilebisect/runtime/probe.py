@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,8 @@ def probe(
     for call in order.calls:
         # Each call stands alone: another shape in the same process would count as a recompile.
         torch.compiler.reset()
-        with fences(model, order.fenced):  # the fences are attributes, so nothing may be restored while they stand
+        # The fences are attributes, so nothing may be restored while they stand.
+        with fences(model, order.fenced, order.methods):
             log = RecompileLog(model, order.path) if order.looks_for_recompiles else None
             is_usable = _probe_call(module, order, order.path, call, findings, on_phase, root_inputs, log)
         if not is_usable:
@@ -203,7 +204,7 @@ def _probe_instances(
 
         pristine = StateSnapshot(module)
         fenced = tuple(moved_path(other, order.path, path) for other in order.fenced)
-        with fences(model, fenced):
+        with fences(model, fenced, order.methods):
             for call in calls:
                 if not _probe_call(module, order, path, call, findings, on_own_phase):
                     return False
@@ -215,9 +216,14 @@ def _probe_instances(
 
 
 @contextmanager
-def fences(model: nn.Module, paths: tuple[str, ...]) -> Iterator[None]:
-    """Keep the modules at `paths` out of compiled code while they do their work in eager mode."""
-    standing = [_Fence(model.get_submodule(path)) for path in paths]
+def fences(
+    model: nn.Module, paths: tuple[str, ...], methods: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[None]:
+    """Keep the modules at `paths` out of compiled code while they do their work in eager mode.
+
+    `methods` names by path the methods besides `forward` through which they are entered.
+    """
+    standing = [_Fence(model.get_submodule(path), (methods or {}).get(path, ())) for path in paths]
     try:
         for fence in standing:
             fence.raise_up()
@@ -232,27 +238,32 @@ class _Fence:
 
     _HOOKS = tuple(name for name in nn.Module().__dict__ if "forward_" in name and "hooks" in name)
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, methods: Sequence[str] = ()) -> None:
         self._module = module
-        self._own = {name: module.__dict__[name] for name in ("forward", *self._HOOKS) if name in module.__dict__}
+        names = ("forward", *self._HOOKS, *methods)
+        self._own = {name: module.__dict__[name] for name in names if name in module.__dict__}
+        self._disabled = {name: self._disabled_way(name) for name in ("forward", *methods)}
 
+    def _disabled_way(self, name: str) -> Any:
         def compilebisect_fence(*args: Any, **kwargs: Any) -> Any:
             self.take_down()
             try:
-                return module(*args, **kwargs)
+                way = self._module if name == "forward" else getattr(self._module, name)
+                return way(*args, **kwargs)
             finally:
                 self.raise_up()
 
-        self._disabled = torch.compiler.disable(compilebisect_fence)  # type: ignore[no-untyped-call]
+        return torch.compiler.disable(compilebisect_fence)  # type: ignore[no-untyped-call]
 
     def raise_up(self) -> None:
         for name in self._HOOKS:
             if name in self._own:
                 self._module.__dict__[name] = type(self._own[name])()
-        self._module.__dict__["forward"] = self._disabled
+        self._module.__dict__.update(self._disabled)
 
     def take_down(self) -> None:
-        self._module.__dict__.pop("forward", None)
+        for name in self._disabled:
+            self._module.__dict__.pop(name, None)
         self._module.__dict__.update(self._own)
 
 

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
 from compilebisect.core.messages import ProbeOrder, ReproOrder, variant_folder
-from compilebisect.core.module_tree import GoldenCall
+from compilebisect.core.module_tree import OPTIMIZER_PATH, GoldenCall
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.repro_case import ReproCase
+from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.function_source import function_case
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.graph_source import graph_case
 from compilebisect.runtime.module_source import CannotMakeCase, module_case
+from compilebisect.runtime.optimizer_case import optimizer_case
 from compilebisect.runtime.probe import fences
 from compilebisect.runtime.rerun import GENERATED, run_once
 from compilebisect.runtime.session import Session
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.target_source import target_case
-from compilebisect.runtime.values import clone_value
+from compilebisect.runtime.values import clone_value, tensors_in
 
 # Graphs of one module beyond this many are not tried one by one; the module's source shows the fault then.
 _MAX_GRAPHS = 4
@@ -31,16 +34,23 @@ _MAX_GRAPHS = 4
 
 def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
     """Make the repro cases of one fault at the order's level of independence, the smallest first."""
-    module = session.model.get_submodule(order.probe.path)
+    if order.probe.path == OPTIMIZER_PATH:
+        return _optimizer_cases(session, order)
+    in_place = order.probe.in_place
+    module = session.model if in_place else session.model.get_submodule(order.probe.path)
     pristine = StateSnapshot(module)
-    call = _call_of(order.probe, order.fault)
-    if order.probe.path == "":
+    call = _call_of_model(session) if in_place else _call_of(order.probe, order.fault)
+    if order.probe.path == "" or in_place:
         args, kwargs = session.inputs()
     else:
         folder = Path(order.probe.folder)
         apply_golden_state(module, folder, order.probe.path, call.index)
         args, kwargs = load_golden(folder, order.probe.path, call.index)
     further_calls = _further_calls(session, order, call)
+    cotangents: dict[int, torch.Tensor] = {}
+    if order.probe.train and not in_place and order.level != "standalone":
+        kept = load_cotangents(golden_file(Path(order.probe.folder), order.probe.path, call.index))
+        cotangents = _by_number(kept, module, args, kwargs, call, order.probe.seed)
     common: dict[str, Any] = {
         "module_path": order.probe.path,
         "context": call.context,
@@ -51,12 +61,16 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         "config": order.config,
         "train": order.probe.train,
         "seed": order.probe.seed,
+        "cotangents": cotangents,
         "tolerance": order.probe.tolerance_for(order.probe.path),
+        "in_place": _ways_into(order.probe) if in_place else (),
         "deadline_s": order.deadline_s,
         "environment": order.environment,
     }
     try:
-        return list(_cases(session, module, args, kwargs, call, order, common, further_calls))
+        cases = list(_cases(session, module, args, kwargs, call, order, common, further_calls))
+        class_name = type(session.model.get_submodule(order.probe.path)).__name__
+        return [msgspec.structs.replace(case, module_class=class_name) for case in cases]
     finally:
         pristine.restore()
         torch.compiler.reset()
@@ -73,14 +87,22 @@ def _cases(
     further_calls: list[tuple[tuple[Any, ...], dict[str, Any]]],
 ) -> Iterator[ReproCase]:
     makers: list[tuple[str, Callable[..., ReproCase], tuple[Any, ...]]] = []
-    if order.level != "import" and _lies_behind_capture(order.fault):
+    alone = not order.probe.in_place
+    if alone and order.level != "import" and _lies_behind_capture(order.fault):
         for number, (gm, inputs) in enumerate(_graphs(module, args, kwargs, call, order)):
             makers.append((f"graph{number}", graph_case, (gm, inputs, order.fault)))
     makers.append(("module", module_case, (module, args, kwargs, order.fault)))
-    if order.level != "import" and order.fault.stage is Stage.DYNAMO and order.fault.kind is not Kind.RECOMPILE:
+    if (
+        alone
+        and order.level != "import"
+        and order.fault.stage is Stage.DYNAMO
+        and order.fault.kind is not Kind.RECOMPILE
+    ):
         makers.append(("function", function_case, (_eager_run(module, args, kwargs, call, order), order.fault)))
     for name, make, material in makers:
         options = dict(common)
+        if make is not module_case:
+            del options["cotangents"]  # those of a part are not known
         if make is graph_case:
             options["module"] = module
         elif make is function_case:
@@ -109,6 +131,44 @@ def _cases(
                 tensor_file=file,
                 **common,
             )
+
+
+def _by_number(
+    cotangents: Mapping[str, torch.Tensor],
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    call: GoldenCall,
+    seed: int,
+) -> dict[int, torch.Tensor]:
+    """Return cotangents by the number that a script gives to the outputs which require a gradient."""
+    outputs: list[Any] = []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        outputs.append(module(*args, **kwargs))
+        return outputs[0]
+
+    base = StateSnapshot(module)
+    try:
+        run_once(noted, args, kwargs, call.context, seed=seed, snapshot=base, train=GENERATED)
+    except Exception:  # noqa: BLE001 - a case without golden cotangents is worth more than none
+        return {}
+    finally:
+        base.restore()
+    paths = {id(tensor): path for path, tensor in reversed(tensors_in(outputs[0], "output"))}
+    numbers: dict[str, int] = {}
+    for number, leaf in enumerate(leaf for leaf in _leaves(outputs[0]) if leaf.requires_grad):
+        numbers.setdefault(paths.get(id(leaf), ""), number)
+    return {numbers[path]: cotangent for path, cotangent in cotangents.items() if path in numbers}
+
+
+def _leaves(value: Any) -> list[torch.Tensor]:
+    """List the tensors of an output in the order of the function of this name in scripts."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if not isinstance(value, (list, tuple)):
+        value = (value if isinstance(value, dict) else getattr(value, "__dict__", {})).values()
+    return [leaf for item in value for leaf in _leaves(item)]
 
 
 def _further_calls(
@@ -188,6 +248,42 @@ def _stop(*args: Any) -> Any:
 def _relative(order: ProbeOrder) -> tuple[str, ...]:
     prefix = f"{order.path}." if order.path else ""
     return tuple(path.removeprefix(prefix) for path in order.fenced)
+
+
+def _optimizer_cases(session: Session, order: ReproOrder) -> list[ReproCase]:
+    if order.level == "import" or session.optimizer is None:
+        return []  # there is nothing of the user's to import
+    (parameters, gradients), _ = load_golden(Path(order.probe.folder), OPTIMIZER_PATH, order.probe.calls[0].index)
+    is_saved = order.level != "standalone"
+    try:
+        case = optimizer_case(
+            session.optimizer,
+            parameters,
+            gradients,
+            order.fault,
+            device=session.device.type,
+            tensor_file=Path(order.tensors) / f"{order.name}-{order.level}.safetensors" if is_saved else None,
+            backend=order.probe.backend,
+            mode=order.probe.mode,
+            dynamic=order.probe.dynamic,
+            config=order.config,
+            seed=order.probe.seed,
+            tolerance=order.probe.tolerance_for(OPTIMIZER_PATH),
+            deadline_s=order.deadline_s,
+            context=order.probe.calls[0].context,
+        )
+    except CannotMakeCase:
+        return []
+    return [case]
+
+
+def _call_of_model(session: Session) -> GoldenCall:
+    return GoldenCall(index=0, signature="", count=1, context=session.context())
+
+
+def _ways_into(order: ProbeOrder) -> tuple[str, ...]:
+    called = (order.path,) if order.calls else ()
+    return (*called, *(f"{order.path}:{name}" for name in order.methods.get(order.path, ())))
 
 
 def _call_of(order: ProbeOrder, fault: Fault) -> GoldenCall:

@@ -18,8 +18,11 @@ from compilebisect.core.messages import (
     TimingOrder,
     UserErrorText,
 )
+from compilebisect.core.module_tree import OPTIMIZER_PATH
 from compilebisect.errors import CompilebisectError
 from compilebisect.runtime.behind_breaks import probe_behind_breaks
+from compilebisect.runtime.in_place_probe import probe_in_place
+from compilebisect.runtime.optimizer_probe import probe_optimizer
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.session import Session
 from compilebisect.runtime.timing import time_module
@@ -58,8 +61,14 @@ def run_probe(state: dict[str, Any], payload: bytes) -> bytes:
 
     def run() -> Answer:
         session.new_operators.take_in()
-        look: Any = probe_variants if order.variants else probe_behind_breaks if order.mends_breaks else probe
-        observation, is_usable = look(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
+        if order.path == OPTIMIZER_PATH:
+            assert session.optimizer is not None
+            observation, is_usable = probe_optimizer(session.optimizer, order, on_phase=report_phase)
+        elif order.in_place:
+            observation, is_usable = probe_in_place(session, order, on_phase=report_phase)
+        else:
+            look: Any = probe_variants if order.variants else probe_behind_breaks if order.mends_breaks else probe
+            observation, is_usable = look(session.model, order, on_phase=report_phase, root_inputs=session.inputs)
         state["retire"] = not is_usable
         return Answer(observation=observation)
 

@@ -15,13 +15,15 @@ from torch import nn
 from compilebisect.core.call import CallContext
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.messages import CaptureOrder, Description
+from compilebisect.core.module_tree import OPTIMIZER_PATH
 from compilebisect.core.nearest import did_you_mean
 from compilebisect.errors import BadFork, CannotTestError, CompilebisectError, EagerFailure, UsageError
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.describe import module_records, watch_methods
-from compilebisect.runtime.golden import CallLog, Capture, watch_calls
+from compilebisect.runtime.golden import CallLog, Capture, golden_file, watch_calls
 from compilebisect.runtime.inputs import build_inputs, check_signature, load_inputs_function
 from compilebisect.runtime.loss import DEFAULT_LOSS, Loss, load_loss
+from compilebisect.runtime.optimizer import OptimizerSteps, optimizer_record
 from compilebisect.runtime.rerun import run_once
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.target import load_target
@@ -68,6 +70,9 @@ class Session:
             args, kwargs = self.inputs()
             with torch.no_grad():
                 self.model(*args, **kwargs)
+        self.optimizer = OptimizerSteps(settings.optimizer) if settings.optimizer is not None else None
+        if self.optimizer is not None:
+            self.optimizer.make(self._trainable().values())  # options that it does not take are told at once
 
     def inputs(self, variant: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Build the inputs of one variant anew."""
@@ -121,7 +126,10 @@ class Session:
             raise CannotTestError("the model's forward was never called", fix="Check that TARGET names the model.")
         cuda = self.device.type == "cuda"
         return Description(
-            modules=tuple(module_records(self.model, log.calls, log.dropped, methods)),
+            modules=(
+                *module_records(self.model, log.calls, log.dropped, methods),
+                *([optimizer_record(self.optimizer)] if self.optimizer is not None else []),
+            ),
             root_dir=self.root_dir,
             device=torch.cuda.get_device_name(self.device) if cuda else "cpu",
             torch=str(torch.__version__),
@@ -137,9 +145,10 @@ class Session:
         """Run the model in eager mode and keep the wanted calls in files; returns reasons by path for what failed."""
         args, kwargs = self.inputs(order.variant)
         snapshot = StateSnapshot(self.model)
-        capture = Capture(self.model, {path: set(calls) for path, calls in order.wanted.items()}, Path(order.folder))
+        wanted = {path: set(calls) for path, calls in order.wanted.items() if path != OPTIMIZER_PATH}
+        capture = Capture(self.model, wanted, Path(order.folder))
         with torch.compiler.set_stance("force_eager"), watch_calls(self.model, capture.note):
-            run_once(
+            record = run_once(
                 self.model,
                 args,
                 kwargs,
@@ -149,7 +158,16 @@ class Session:
                 train=self.loss(),
             )
         snapshot.restore()
+        if OPTIMIZER_PATH in order.wanted:
+            parameters = {name: parameter.detach() for name, parameter in self._trainable().items()}
+            gradients = {name: record.grads[name] for name in parameters if record.grads.get(name) is not None}
+            torch.save(
+                {"args": (parameters, gradients), "kwargs": {}}, golden_file(Path(order.folder), OPTIMIZER_PATH, 0)
+            )
         return capture.failures
+
+    def _trainable(self) -> dict[str, nn.Parameter]:
+        return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
     def _variant_count(self) -> int:
         if self.settings.inputs is None:

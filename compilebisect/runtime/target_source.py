@@ -13,7 +13,7 @@ from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Fault
 from compilebisect.core.repro_case import Call, Literal, Program, Ref, ReproCase, Statement, UserFile
 from compilebisect.runtime.import_file import name_of_file
-from compilebisect.runtime.module_source import CannotMakeCase, call_arguments, environment, save_state
+from compilebisect.runtime.module_source import CannotMakeCase, call_arguments, environment, save_cotangents, save_state
 from compilebisect.runtime.tensor_source import TensorFile
 from compilebisect.runtime.user_files import is_user_module, user_file
 from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
@@ -33,6 +33,7 @@ def target_case(
     device: str = "cpu",
     method: str = "forward",
     tensor_file: Path | None = None,
+    cotangents: Mapping[int, torch.Tensor] | None = None,
     **settings: Any,
 ) -> ReproCase:
     """Describe a call of a module that the user's own target builds: for what no other case shows.
@@ -51,6 +52,7 @@ def target_case(
         device: see `module_case`.
         method: see `module_case`.
         tensor_file: see `module_case`.
+        cotangents: see `module_case`.
         settings: see `module_case`.
 
     Raises:
@@ -67,7 +69,7 @@ def target_case(
     if not isinstance(_lookup(source, name), torch.nn.Module):
         made = tuple((key, values.value(item, "")) for key, item in init.items())
         statements = [Statement("model", Call(name, kwargs=made))]
-    if module_path:
+    if module_path and not settings.get("in_place"):
         statements.append(Statement("model", Call("model.get_submodule", (Literal(repr(module_path)),))))
     if len(floats) == 1 and floats != {torch.float32}:
         statements.append(Statement("", Call("model.to", (Literal(str(floats.pop())),))))
@@ -87,6 +89,7 @@ def target_case(
                 values.imports.add(f"from {home} import {attribute}")
     except NotRebuildable as error:
         raise CannotMakeCase(str(error)) from error
+    numbers = save_cotangents(cotangents, file)
     is_saved = save_state(module, file)
     settings.setdefault("environment", environment(device))
     return ReproCase(
@@ -106,6 +109,7 @@ def target_case(
         context=context or CallContext(grad_mode="no_grad", training=module.training),
         tensor_file=str(tensor_file) if is_saved else "",
         state_saved=is_saved,
+        cotangents=numbers,
         **settings,
     )
 

@@ -427,6 +427,27 @@ def is_compiled(module: torch.nn.Module) -> bool:
     return isinstance(module, OptimizedModule)
 
 
+def is_own_break(event: BreakEvent) -> bool:
+    """Return whether torch breaks the graph on purpose, as the wrapper around an optimizer's step does.
+
+    Source: torch/optim/optimizer.py (`_use_grad_for_differentiable`); torch 2.11 to 2.15.
+    """
+    return "torch._dynamo.graph_break()" in event.message and any(
+        summary.filename.endswith("torch/optim/optimizer.py") for summary in event.stack[-1:]
+    )
+
+
+def replace_call(module: torch.nn.Module, function: Callable[..., Any] | None) -> None:
+    """Let calls of one module run `function` with the same arguments; None lets them run the module again.
+
+    Source: torch/nn/modules/module.py (`Module.compile`, `_wrapped_call_impl`); torch 2.11 to 2.15.
+    """
+    if function is None:
+        module.__dict__.pop("_compiled_call_impl", None)
+    else:
+        module.__dict__["_compiled_call_impl"] = function
+
+
 def has_backend(name: str) -> bool:
     """Return whether torch can find a backend of this name."""
     from torch._dynamo.backends.registry import lookup_backend
@@ -480,6 +501,13 @@ def raise_recompile_limit(limit: int) -> None:
     _limit_of_user, _limit_here = user_recompile_limit(), limit
     dynamo_config.recompile_limit = limit
     dynamo_config.accumulated_recompile_limit = max(dynamo_config.accumulated_recompile_limit, limit)
+
+
+def dynamo_setting(name: str) -> Any:
+    """Return a setting of Dynamo's config, None where this torch has none of that name."""
+    import torch._dynamo.config as dynamo_config
+
+    return getattr(dynamo_config, name, None)
 
 
 def prepare_compile_process(*, use_cache: bool) -> None:

@@ -42,7 +42,7 @@ def probe_variants(
     for call in order.calls:
         torch.compiler.reset()
         log = RecompileLog(model, order.path)
-        with fences(model, order.fenced):
+        with fences(model, order.fenced, order.methods):
             function = torch.compile(module, **compile_options(order))
             for variant in range(order.variants):
                 try:

@@ -85,13 +85,14 @@ class Bisection:
         tree = ModuleTree(self.description.modules)
         self.walk = Walk(
             tree,
-            units_of(tree),
+            units_of(tree, with_methods=self.settings.context),
             only=self.settings.only,
             skip=self.settings.skip,
             all_modules=self.settings.all_modules,
             has_ladder=self.settings.backend == "inductor",
             kinds=_kinds_to_judge(self.settings.check),
             variants=self.description.variants,
+            context=self.settings.context,
         )
         self.store = GoldenStore(self.walk, self.scratch, self._capture)
 
@@ -208,7 +209,13 @@ class Bisection:
             variants=probe.variants,
             mends_breaks=probe.mends_breaks,
             breaks_below=probe.breaks_below,
+            in_place=probe.in_place,
+            methods=self._other_methods() if settings.context else {},
         )
+
+    def _other_methods(self) -> dict[str, tuple[str, ...]]:
+        """Return by module which methods besides `forward` ran."""
+        return {path: self.walk.tree[path].other_methods for path in self.walk.unit_of}
 
     # --- one probe ----------------------------------------------------------------------------------------------
 
@@ -217,7 +224,8 @@ class Bisection:
         record = self.walk.tree[probe.path]
         rung = probe.rung.value if probe.rung else self.settings.backend
         self.progress.probe_started(probe.path, record.class_name, rung, done, len(self.walk.units))
-        reason = self.store.prepare(probe)
+        # In place a module gets what the model itself hands it.
+        reason = "" if probe.in_place else self.store.prepare(probe)
         if not reason and not record.is_traceable:
             reason = "it is a ScriptModule, which torch.compile leaves alone"
         if reason:

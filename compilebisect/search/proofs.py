@@ -185,6 +185,7 @@ class Prover:
             path=path,
             rung=None if needs_backend else Rung.EAGER,
             purpose="repro",
+            in_place=bool(item.fault.evidence.get("only_in_place")),
             variants=self._bisection.description.variants if item.fault.evidence.get("in_variants") else 0,
         )
         for level in LEVELS:
@@ -200,7 +201,7 @@ class Prover:
             payload = msgspec.msgpack.encode(order)
             try:
                 # What the walk does meanwhile may clear golden calls away, so each level asks for them again.
-                if self._bisection.errands.do(lambda: self._bisection.store.prepare(probe)):
+                if not probe.in_place and self._bisection.errands.do(lambda: self._bisection.store.prepare(probe)):
                     return
                 answer = self._ask("repro_cases", payload, "writing a repro script")
             except CannotTestError as error:

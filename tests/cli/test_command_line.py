@@ -89,7 +89,8 @@ class TestRun:
             --mode max-autotune --no-dynamic --train --check error,graph-break --config torch._inductor.config.a=false
             --config torch._dynamo.config.b=(1,2) --config torch._dynamo.config.c=some/text --only enc.* --only head
             --skip *.drop --timeout 2.5 --workers 3 --out there --baseline healthy.json --fail-on crash --seed 7
-            --tolerance 1e-3,1e-5 --no-repro --no-cache --all-modules --strategies -v"""
+            --tolerance 1e-3,1e-5 --no-repro --no-cache --all-modules --strategies --context -v
+            --optimizer {"name":"sgd","lr":0.1}"""
         assert settings_of(scripted_run, *words.split()) == Settings(
             target="model.py:Net",
             inputs="model.py:make",
@@ -119,8 +120,29 @@ class TestRun:
             cache=False,
             all_modules=True,
             strategies=True,
+            context=True,
+            optimizer={"name": "sgd", "lr": 0.1},
             verbose=True,
         )
+
+    def test_an_optimizer_may_be_given_by_its_name_alone(self, scripted_run: Scripted) -> None:
+        assert settings_of(scripted_run, "--train", "--optimizer", "adamw").optimizer == {"name": "adamw"}
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [("{'name': 1}", "is no JSON"), ('{"lr": 1}', "has no 'name'"), ("adam w", "names no optimizer")],
+    )
+    def test_an_optimizer_of_another_form_is_refused(
+        self, text: str, said: str, scripted_run: Scripted, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["model.py:Net", "--train", "--optimizer", text]) == 2
+        assert said in capsys.readouterr().err
+
+    def test_an_optimizer_without_training_is_refused_before_torch_is_started(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["model.py:Net", "--input-spec", "spec.json", "--optimizer", "adamw"]) == 2
+        assert "--train" in capsys.readouterr().err
 
     def test_spec_comes_from_standard_input(self, scripted_run: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
         with open("spec.json") as file:

@@ -18,7 +18,10 @@ LINES_PER_CLASS = 10
 
 
 class Planted:
-    """A fault in the code of `path`, or in the interplay of several modules (`together`)."""
+    """A fault in the code of `path`, or in the interplay of several modules (`together`).
+
+    With `only_in_place` it needs the rest of the model around it.
+    """
 
     def __init__(
         self,
@@ -27,12 +30,14 @@ class Planted:
         together: Iterable[str] = (),
         type_name: str = "planted",
         lowest_rung: Rung | None = None,
+        only_in_place: bool = False,
     ) -> None:
         self.kind = kind
         self.path = path
         self.together = tuple(together)
         self.type = type_name
         self.lowest_rung = lowest_rung
+        self.only_in_place = only_in_place
 
 
 class ScriptedModel:
@@ -113,6 +118,8 @@ class ScriptedModel:
             members = planted.together or (planted.path,)
             if not all(member in inside for member in members):
                 continue
+            if planted.only_in_place and not probe.in_place:
+                continue
             if (
                 planted.lowest_rung
                 and probe.rung
@@ -124,7 +131,12 @@ class ScriptedModel:
         if fatal:
             faults = fatal[:1]
         return Observation(
-            faults=tuple(faults), completed=not fatal, graphs=1, frames_compiled=1, is_blind=probe.path in self.blind
+            faults=tuple(faults),
+            completed=not fatal,
+            graphs=1,
+            frames_compiled=1,
+            is_blind=probe.path in self.blind,
+            impact={"text": f"of {probe.path}"} if probe.in_place else {},
         )
 
     def _compiled_paths(self, path: str, fenced: set[str]) -> set[str]:
@@ -142,7 +154,8 @@ class ScriptedModel:
 
     def walk(self, **options: object) -> Walk:
         """Run the whole walk, checking after each step what must always hold."""
-        walk = Walk(self.tree, units_of(self.tree), **options)  # type: ignore[arg-type]
+        units = units_of(self.tree, with_methods=bool(options.get("context")))
+        walk = Walk(self.tree, units, **options)  # type: ignore[arg-type]
         while not walk.is_finished():
             probe = walk.next_probe()
             assert probe is not None, "the walk has units left and asks for nothing"

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from compilebisect.core.messages import CaptureOrder, ProbeOrder
-from compilebisect.core.module_tree import ModuleTree
+from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree
 from compilebisect.core.outcome import Kind, Observation
 from compilebisect.core.unit_result import Probe
 from compilebisect.core.units import units_of
 from compilebisect.core.walk import Walk
+from compilebisect.runtime.in_place_probe import probe_in_place
+from compilebisect.runtime.optimizer_probe import probe_optimizer
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.session import Session
 from compilebisect.settings import Settings
@@ -28,12 +30,14 @@ class Bench:
         self._folder = folder or Path(tempfile.mkdtemp())
         wanted = {path: tuple(call.index for call in self.tree[path].calls) for path in self.tree}
         failures = self.session.capture(CaptureOrder(str(self._folder), wanted))
-        assert not failures, failures
+        assert not failures or self.settings.context, failures
+        self._failures = failures
         self.path_of = {self.tree[path].class_name: path for path in self.tree}
 
     def walk(self, observe: Callable[[Probe], Observation] | None = None) -> Walk:
         """Go over all modules; `observe` stands between the walk and this bench."""
-        walk = Walk(self.tree, units_of(self.tree), has_ladder=False, all_modules=True)
+        units = units_of(self.tree, with_methods=self.settings.context)
+        walk = Walk(self.tree, units, has_ladder=False, all_modules=True, context=self.settings.context)
         while (wanted := walk.next_probe()) is not None:
             walk.record(wanted, (observe or self.observe)(wanted))
         assert walk.is_finished()
@@ -41,6 +45,8 @@ class Bench:
 
     def observe(self, wanted: Probe, *, tolerance: tuple[float, float] | None = None) -> Observation:
         """Carry out one probe."""
+        if wanted.path in self._failures and not wanted.in_place:
+            return Observation(skipped=self._failures[wanted.path])
         order = ProbeOrder(
             path=wanted.path,
             folder=str(self._folder),
@@ -51,7 +57,14 @@ class Bench:
             train=self.settings.train,
             seed=self.settings.seed,
             tolerance=tolerance,
+            looks_for_recompiles=wanted.path == OPTIMIZER_PATH,
+            in_place=wanted.in_place,
+            methods={path: self.tree[path].other_methods for path in self.tree} if self.settings.context else {},
         )
+        if wanted.path == OPTIMIZER_PATH:
+            return probe_optimizer(self.session.optimizer, order, on_phase=lambda phase: None)[0]
+        if wanted.in_place:
+            return probe_in_place(self.session, order, on_phase=lambda phase: None)[0]
         seen, _ = probe(self.session.model, order, on_phase=lambda phase: None, root_inputs=self.session.inputs)
         return seen
 

@@ -167,3 +167,41 @@ def test_markdown_code_survives_backticks_and_pipes() -> None:
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
     without_code = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text.replace("\\`", ""), flags=re.DOTALL)
     assert "alert" in without_code and "<script>" not in without_code
+
+
+@pytest.mark.parametrize("format_name", ["tree", "markdown", "html", "junit"])
+def test_the_impact_of_a_divergence_is_shown(format_name: str) -> None:
+    report = large_report()
+    impact = {"where": "['logits']", "text": "relative error 0.25 at most", "gradients": {"text": "none: unchanged"}}
+    findings = tuple(
+        msgspec.structs.replace(finding, evidence={**finding.evidence, "impact": impact}) if number == 3 else finding
+        for number, finding in enumerate(report.findings)
+    )
+    text = render(msgspec.structs.replace(report, findings=findings), format_name, width=200)
+    shown = re.sub(r"&#39;|&#x27;", "'", text.replace("\\", ""))
+    assert "output ['logits']: relative error 0.25 at most; gradients none: unchanged" in shown
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_the_optimizer_is_shown_by_its_path_in_every_format(format_name: str) -> None:
+    report = large_report()
+    entry = msgspec.convert(
+        {"path": "<optimizer>", "class": "AdamW", "status": "divergence", "findings": ["F9"]}, type(report.modules[0])
+    )
+    finding = msgspec.structs.replace(report.findings[3], id="F9", module="<optimizer>", also_in=())
+    report = msgspec.structs.replace(report, modules=(*report.modules, entry), findings=(*report.findings, finding))
+    text = render(report, format_name, width=120)
+    shown = {
+        "html": lambda: re.sub(r"<[^>]*>", "", text).count("&lt;optimizer&gt;"),
+        "junit": lambda: sum(
+            case.get("name") == "<optimizer>" and case.get("classname") == "AdamW" and len(case)
+            for case in ElementTree.fromstring(text).iter("testcase")
+        ),
+        "sarif": lambda: text.count('"fullyQualifiedName": "<optimizer>"'),
+        "markdown": lambda: text.count("`<optimizer>`"),
+        "json": lambda: sum(module.path == "<optimizer>" for module in report_from_json(text.encode()).modules),
+    }.get(format_name, lambda: text.count("<optimizer>"))
+    assert shown()
+    if format_name in ("html", "markdown"):
+        code = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+        assert "<optimizer>" not in code, "nothing may take it for a tag"

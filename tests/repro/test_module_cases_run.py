@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -10,13 +12,29 @@ import pytest
 import torch
 
 from compilebisect.core.call import CallContext
+from compilebisect.core.messages import CaptureOrder, ProbeOrder, ReproOrder
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.repro.verify import Proof, Verification
 from compilebisect.runtime.module_source import module_case
+from compilebisect.runtime.repro_cases import cases_of
+from compilebisect.runtime.session import Session
+from compilebisect.settings import Settings
 from tests.repro.faults import BRANCH, GRU, ITEM, PRINT, fault_at
 from tests.repro.proving import Prove
+
+
+@contextmanager
+def settings_of_torch_kept() -> Iterator[None]:
+    import torch._dynamo.config as dynamo_config
+    import torch._inductor.config as inductor_config
+
+    with (
+        dynamo_config.patch(recompile_limit=8, accumulated_recompile_limit=256),
+        inductor_config.patch(fallback_random=False),
+    ):
+        yield
 
 
 def proved(prover: Prove, cases: list[ReproCase], folder: Path) -> tuple[Repro, list[Verification]]:
@@ -146,3 +164,40 @@ def test_user_import_as_last_resort(faulty: ModuleType, tmp_path: Path, prover: 
     repro, _ = proved(prover, [case], tmp_path)
     assert repro.imports_user_code
     assert "imports the user's code" in repro.note
+
+
+def test_a_fault_that_shows_only_in_place_has_a_script_of_the_whole_model(
+    faulty: ModuleType, tmp_path: Path, prover: Prove
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), faulty.OtherWhenCompiled())
+    fault = Fault(kind=Kind.DIVERGENCE, type="values", message="output of 1: other values", stage=Stage.DYNAMO)
+    case = module_case(model.eval(), (torch.randn(2, 4),), {}, fault, backend="eager", in_place=("1",))
+    repro, _ = proved(prover, [case], tmp_path)
+    text = (tmp_path / repro.path).read_text()
+    assert "part = model.get_submodule('1')" in text and 'part.compile(backend="eager")' in text
+    healthy = module_case(model.eval(), (torch.randn(2, 4),), {}, fault, backend="eager", in_place=("0",))
+    repro, runs = prover([healthy], tmp_path)
+    assert not repro.verified and runs[-1].proof is Proof.GONE
+
+
+def test_a_fault_that_only_the_golden_cotangents_show_is_shown_by_the_saved_case(
+    faulty: ModuleType, tmp_path: Path, prover: Prove
+) -> None:
+    target = f"{Path(faulty.__file__ or '')}:WrongAtOneCotangent"
+    spec = {"args": [{"shape": [2, 4], "requires_grad": True}], "train": {"loss": "faulty.py:tripled"}}
+    spec_dir = str(Path(faulty.__file__ or "").parent)
+    with settings_of_torch_kept():
+        session = Session(
+            Settings(target=target, spec=spec, spec_dir=spec_dir, train=True, device="cpu", backend="aot_eager")
+        )
+        record = session.describe().modules[0]
+        session.capture(CaptureOrder(str(tmp_path), {"": (0,)}))
+        probe = ProbeOrder(path="", folder=str(tmp_path), calls=record.calls, backend="aot_eager", train=True)
+        fault = Fault(kind=Kind.DIVERGENCE, type="values", message="a gradient differs", stage=Stage.AOT_AUTOGRAD)
+        shown: dict[str, list[bool]] = {}
+        for level in ("standalone", "saved"):
+            order = ReproOrder(probe=probe, fault=fault, tensors=str(tmp_path / "work"), name="F1", level=level)
+            cases = [case for case in cases_of(session, order) if case.program is not None]
+            shown[level] = [prover([case], tmp_path / level)[0].verified for case in cases]
+            assert [case.cotangents for case in cases] == [(1,) if level == "saved" else ()]
+    assert shown == {"standalone": [False], "saved": [True]}

@@ -200,3 +200,23 @@ def test_a_wrong_gradient_is_laid_to_the_module_whose_forward_made_it(name, targ
     assert introduced(walk) == {"body.down": [Kind.DIVERGENCE]}
     (item,) = walk.results[walk.unit_of["body.down"].id].introduced
     assert item.fault.evidence["pass"] == "backward"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")
+@pytest.mark.parametrize("scale", [2.0**16, 2.0**200])
+def test_a_scaled_loss_as_of_a_grad_scaler_changes_no_verdict(tmp_path, target, scale):
+    (tmp_path / "losses.py").write_text(f"def scaled(output):\n    return output.float().square().mean() * {scale!r}\n")
+    torch.manual_seed(0)
+    spec = {"args": [[5, 16]], "train": {"loss": "losses.py:scaled"}}
+    bench = Bench(target(Autocast()), spec, backend=BACKEND, train=True, spec_dir=str(tmp_path))
+    PLANTED.fault, PLANTED.planted = None, 0
+    walk = bench.walk()
+    assert introduced(walk) == {}
+    notes = [note for result in walk.results.values() for note in result.notes if "made-up" in note]
+    assert bool(notes) == (scale > 2.0**128), "an overflow leaves no cotangent that tells anything"
+    PLANTED.fault = Fault("backward", "Down", "mm", "scaled", 0.2)
+    try:
+        walk = bench.walk()
+    finally:
+        PLANTED.fault = None
+    assert PLANTED.planted and introduced(walk) == {"body.down": [Kind.DIVERGENCE]}

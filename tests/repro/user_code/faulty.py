@@ -186,3 +186,32 @@ class LoopsOverSize(nn.Module):
         for step in range(x.shape[1]):
             total = total * 0.5 + x[:, step]
         return torch.relu(total)
+
+
+class _WrongGradient(torch.autograd.Function):
+    """Goes wrong when it is compiled, and only where the gradient that reaches it is 3."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        shift = 1.0 if torch.compiler.is_compiling() else 0.0
+        return torch.where(grad == 3.0, grad + shift, grad) * 2
+
+
+class WrongAtOneCotangent(nn.Module):
+    """The first output takes no part in the loss that shows the fault."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.lin(x)
+        return {"count": 3, "aside": y.sin(), "out": _WrongGradient.apply(y)}
+
+
+def tripled(output):
+    return output["out"].sum() * 3
