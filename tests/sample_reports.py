@@ -94,7 +94,7 @@ def strategies() -> Strategies:
         total, count = sum(seconds), len(seconds)
         return StrategyResult(
             strategy=strategy, compiles=count, graphs=count, guards=40 * count, total_s=total, runs=runs,
-            run_s=run_s * count, compile_s=total - run_s * count, lines=(strategy.value,), **fields,
+            run_s=run_s * count, compile_s=total - run_s * count, lines=(f'take("{strategy.value}")',), **fields,
         )  # fmt: skip
 
     failed = StrategyResult(
