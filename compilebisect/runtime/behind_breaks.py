@@ -160,14 +160,12 @@ class _Look:
 
 def _config(switches: Sequence[Switch]) -> dict[str, Any] | None:
     """Return the settings as Python objects, None where this torch has no such config."""
-    import torch._dynamo.config as dynamo_config
-
     settings: dict[str, Any] = {}
     for switch in switches:
-        if not hasattr(dynamo_config, switch.name):
+        value = torch_internals.dynamo_config_value(switch.name)
+        if value is None:
             return None
-        functions = {_named(name) for name in switch.functions}
-        settings[switch.name] = {*getattr(dynamo_config, switch.name), *functions} if functions else True
+        settings[switch.name] = {*value, *map(_named, switch.functions)} if switch.functions else True
     return settings
 
 

@@ -237,6 +237,13 @@ def dynamo_config(settings: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
+def dynamo_config_value(name: str) -> Any:
+    """Return what a config of `torch._dynamo.config` is set to, None where this torch has none of that name."""
+    import torch._dynamo.config as config
+
+    return getattr(config, name, None)
+
+
 RecompileError = exc.RecompileError
 
 
