@@ -121,9 +121,8 @@ _RULES = (
     _Rule(
         r"Data-dependent (branching|assertion)|UserError|constrain_as_size|Assertion failed",
         Cure(
-            "Give the assert a constant message, or none (an f-string is evaluated), and a 0-d tensor as its test: "
-            "Dynamo then keeps the check in the graph. Or use torch._check or torch._assert_async, outside of `with` "
-            "and `try`."
+            "Give the assert a constant message, or none (an f-string is evaluated), and one 0-d tensor as its test, not "
+            "`a and b`: Dynamo then keeps the check in the graph, as torch._assert_async(condition) does."
         ),
         code=r"^assert\b",
     ),

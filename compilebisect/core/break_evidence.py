@@ -78,7 +78,7 @@ def _consequence(evidence: Mapping[str, Any], said: Mapping[str, Any], functions
     if parts and "because" in said:
         parts[0] += f", since {said['because']}"
     graphs = evidence.get("graphs", {})
-    if graphs and graphs["with"] != graphs["without"]:
+    if graphs and graphs["with"] != graphs["without"] and graphs["without"]:
         parts.append(f"{_counted(graphs['with'], 'graph')} instead of {graphs['without']}")
     operators = evidence.get("operators_in_graphs", {})
     if operators and (lost := operators["without"] - operators["with"]) > 0:

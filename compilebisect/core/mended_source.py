@@ -47,6 +47,7 @@ def find_site(tree: ast.Module, place: Place) -> Site | None:
     found = [node for node in parents if _is_replaceable(node, parents) and _covers(node, place)]
     if place.column is None:
         found = [node for node in found if isinstance(parents[node], ast.stmt | ast.withitem)]
+    found = [node for node in found if _is_at(node, place)] or found
     return site_of(min(found, key=_size), parents) if found else None
 
 
@@ -87,12 +88,13 @@ def with_replaced(tree: ast.Module, replace: Mapping[Site, Callable[[ast.expr], 
 
 def enclosing_block(tree: ast.Module, line: int) -> tuple[str, int] | None:
     """Return what keeps Dynamo from going on after a break in this line, as (`for` loop, line): the innermost loop,
-    `with` or `try` of the same function.
+    `with` or `try` of the same function, or a comprehension where there is none of these.
     """
     parents = parents_of(tree)
     inside = [node for node in parents if isinstance(node, ast.expr) and node.lineno == line]
     node: ast.AST | None = max(inside, key=_size, default=None)
     previous: ast.AST | None = None
+    comprehension: tuple[str, int] | None = None
     while node is not None and not isinstance(node, _FUNCTIONS):
         is_in_body = previous is not None and previous in getattr(node, "body", ())
         if isinstance(node, _LOOPS) and (is_in_body or (isinstance(node, ast.While) and previous is not None)):
@@ -102,9 +104,9 @@ def enclosing_block(tree: ast.Module, line: int) -> tuple[str, int] | None:
         if isinstance(node, ast.Try) and previous is not None:
             return "`try` block", node.lineno
         if isinstance(node, _COMPREHENSIONS):
-            return "comprehension", node.lineno
+            comprehension = "comprehension", node.lineno
         node, previous = parents.get(node), node
-    return None
+    return comprehension
 
 
 def with_values(text: str, values: Iterable[tuple[str, Site, str]]) -> str:
@@ -183,9 +185,14 @@ def _covers(node: ast.expr, place: Place) -> bool:
     if place.column is None or place.end_column is None:
         return line <= place.line <= end_line
     starts_before = (line, column) <= (place.line, place.column)
-    # The instruction may end in a further line, of which nothing is known.
-    ends_behind = end_line > place.line or end_column >= place.end_column
+    # The instruction may end in a further line, of whose number nothing is known.
+    ends_behind = end_line > place.line or end_column >= max(place.end_column, place.column + 1)
     return starts_before and end_line >= place.line and ends_behind
+
+
+def _is_at(node: ast.expr, place: Place) -> bool:
+    line, column, _, end_column = _span(node)
+    return (line, column, end_column) == (place.line, place.column, place.end_column)
 
 
 def _encloses(node: ast.expr, site: Site) -> bool:

@@ -162,11 +162,10 @@ def _config(switches: Sequence[Switch]) -> dict[str, Any] | None:
     """Return the settings as Python objects, None where this torch has no such config."""
     settings: dict[str, Any] = {}
     for switch in switches:
-        now = torch_internals.dynamo_setting(switch.name)
-        if now is None:
+        value = torch_internals.dynamo_config_value(switch.name)
+        if value is None:
             return None
-        functions = {_named(name) for name in switch.functions}
-        settings[switch.name] = {*now, *functions} if functions else True
+        settings[switch.name] = {*value, *map(_named, switch.functions)} if switch.functions else True
     return settings
 
 

@@ -19,6 +19,7 @@ from compilebisect.runtime.changed_code import CannotChange, file_tree
 from compilebisect.runtime.compare import Comparison, Difference
 from compilebisect.runtime.frames import frames_of
 from compilebisect.runtime.torch_internals import EFFECTS, FRAME_SKIPPED, RESUMED, BreakEvent, without_resume_prefix
+from compilebisect.source_files import is_user_or_library_file
 
 _STAGE_OF_ORIGIN = {
     "dynamo": Stage.DYNAMO,
@@ -106,7 +107,9 @@ def faults_from_breaks(events: list[BreakEvent], call: GoldenCall) -> list[tuple
     for event, fault in made:
         effect = effects.setdefault(fault_key(fault), {"effect": event.effect, "skipped_frames": []})
         effect["effect"] = max(effect["effect"], event.effect, key=EFFECTS.index)
-        if event.effect != RESUMED and (skipped := _skipped_frame(event)) not in effect["skipped_frames"]:
+        if event.effect == RESUMED or not is_user_or_library_file(event.compiled_place[0]):
+            continue
+        if (skipped := _skipped_frame(event)) not in effect["skipped_frames"]:
             effect["skipped_frames"].append(skipped)
     return [
         (event, msgspec.structs.replace(fault, evidence={**fault.evidence, **effects[fault_key(fault)]}))

@@ -238,6 +238,13 @@ def dynamo_config(settings: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
+def dynamo_config_value(name: str) -> Any:
+    """Return what a config of `torch._dynamo.config` is set to, None where this torch has none of that name."""
+    import torch._dynamo.config as config
+
+    return getattr(config, name, None)
+
+
 RecompileError = exc.RecompileError
 
 
@@ -501,13 +508,6 @@ def raise_recompile_limit(limit: int) -> None:
     _limit_of_user, _limit_here = user_recompile_limit(), limit
     dynamo_config.recompile_limit = limit
     dynamo_config.accumulated_recompile_limit = max(dynamo_config.accumulated_recompile_limit, limit)
-
-
-def dynamo_setting(name: str) -> Any:
-    """Return a setting of Dynamo's config, None where this torch has none of that name."""
-    import torch._dynamo.config as dynamo_config
-
-    return getattr(dynamo_config, name, None)
 
 
 def prepare_compile_process(*, use_cache: bool) -> None:

@@ -16,6 +16,7 @@ SAMPLES = read_samples()
 KEYS = {"about", "target", "input_spec", "args", "gpu", "exit", "expect", "clean"}
 FINDING_KEYS = {
     "kind", "module", "also_in", "file", "code", "stage", "accept_stages", "line_optional", "region",
+    "hidden_behind",
 }  # fmt: skip
 
 

@@ -1,0 +1,125 @@
+"""Modules with several graph breaks, some behind others.
+
+In a file of its own: pytest changes the code of tests, and only what runs as its file says can be mended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import torch
+from torch import nn
+
+
+def threshold(limit):
+    """A decorator whose function has a variable that nothing but its graph break reads."""
+
+    def wrap(function):
+        @functools.wraps(function)
+        def limited(self, x):
+            for _ in range(2):
+                print("first")
+                if x.sum() > limit:
+                    x = x * 2
+            return function(self, x)
+
+        return limited
+
+    return wrap
+
+
+class InLoop(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            print("a shape", x.shape)
+            if x.sum() > 0:
+                x = x * 2
+            places = x.flatten().nonzero()
+            x = x + x.max().item() + places.shape[0]
+        return torch.relu(x)
+
+
+class InWhile(nn.Module):
+    def forward(self, x):
+        while x.sum() < 100 and x.max().item() < 50:
+            x = x * 2 + 1
+        return x
+
+
+class InTry(nn.Module):
+    def forward(self, x):
+        try:
+            x = x + 1
+            print("first")
+            x = x * x.min().item()
+        except ValueError:
+            print("never")
+        return x
+
+
+class Decorated(nn.Module):
+    @threshold(-100.0)
+    def forward(self, x):
+        return x + 1
+
+
+class Mangled(nn.Module):
+    def __scaled(self, x):
+        for _ in range(1):
+            print("first")
+            x = x * x.mean().item()
+        return x
+
+    def forward(self, x):
+        return self.__scaled(x)
+
+
+class OnlyOne(nn.Module):
+    """Behind its graph break all is well, though parts of it break for themselves once the function is given up."""
+
+    def forward(self, x):
+        for _ in range(2):
+            print("only one")
+        return sum(part * 2 for part in x.unbind()), [part + number for number, part in enumerate(x.unbind())]
+
+
+class NoValue(nn.Module):
+    """What breaks first has no value that could stand in for it."""
+
+    def forward(self, x):
+        for _ in range(2):
+            with contextlib.redirect_stdout(None):
+                x = x + 1
+            print("behind it")
+        return x
+
+
+class Parent(nn.Module):
+    """Its own break is hidden behind those of its children."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Child() for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+            x = x * x.amax().item()
+        return x
+
+
+class Child(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.proj(x)
+        print("in a child")
+        return x
