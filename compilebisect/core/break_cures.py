@@ -44,7 +44,10 @@ class Cure(msgspec.Struct, frozen=True):
 
 
 class _Rule(msgspec.Struct, frozen=True):
-    """A cure for graph-break types that fit a pattern, where the line of code, or torch's message, fits another."""
+    """A cure for graph-break types that fit a pattern, where the line of code, or torch's message, fits another.
+
+    In the message only the developer's context tells what was called: hints name `print` and others as examples.
+    """
 
     type: str
     cure: Cure
@@ -61,6 +64,7 @@ class _Rule(msgspec.Struct, frozen=True):
 
 
 _LOGGING = f"Move logging out of forward, or guard it: `{_IS_COMPILING} logger.info(...)`."
+_TIME = Cure(f"Take times around the compiled part, not inside, or guard it: `{_IS_COMPILING} ...`.")
 _SCALARS = (Switch("capture_scalar_outputs"),)
 _SIZES = (Switch("capture_dynamic_output_shape_ops"),)
 _ITEM = Cure(
@@ -82,7 +86,7 @@ _RULES = (
                 (Switch("ignore_logging_functions", ("builtins.print",)),),
             ),
         ),
-        message=r"\bprint\b",
+        message=r"context: (builtin print\b|fn: <built-in function print>)",
     ),
     _Rule(
         r"Failed to trace builtin operator|Unsupported method call",
@@ -111,18 +115,20 @@ _RULES = (
             f"Warn once outside of forward, or guard it: `{_IS_COMPILING} warnings.warn(...)`.",
             ((Switch("reorderable_logging_functions", ("warnings.warn",)),),),
         ),
-        message=r"_warnings|warnings\.warn",
+        message=r"context: module: _?warnings\b",
     ),
+    _Rule(r"time function", _TIME),
+    _Rule(r"skipped", _TIME, message=r"context: module: time\b"),
     _Rule(
-        r"time function|skipped",
-        Cure(f"Take times around the compiled part, not inside, or guard it: `{_IS_COMPILING} ...`."),
-        message=r"\btime\b",
+        r"skipped",
+        Cure("Draw random numbers with torch (torch.rand, torch.randint), or outside of the compiled part."),
+        message=r"qualname: Random\.",
     ),
     _Rule(
         r"Data-dependent (branching|assertion)|UserError|constrain_as_size|Assertion failed",
         Cure(
-            "Give the assert a constant message, or none (an f-string is evaluated), and one 0-d tensor as its test, not "
-            "`a and b`: Dynamo then keeps the check in the graph, as torch._assert_async(condition) does."
+            "Give the assert a constant message, or none (an f-string is evaluated), and one 0-d tensor as its test, "
+            "not `a and b`: Dynamo then keeps the check in the graph, as torch._assert_async(condition) does."
         ),
         code=r"^assert\b",
     ),
@@ -202,13 +208,19 @@ def checked_hint(hint: str, checks: Sequence[CureCheck], *, has_others: bool) ->
     others = ", with its other breaks mended" if has_others else ""
     helping = [check for check in checks if check.helps]
     said = [
-        f"With `{check.cure}` this module has {'1 graph' if check.graphs == 1 else f'{check.graphs} graphs'}{others}"
+        f"With `{check.cure}` {_seen(check)}{others}"
         + (", without the output (tried)." if "ignore_logging" in check.cure else " (tried).")
         for check in helping
     ]
     if not helping:
         said = [f"`{check.cure}` does not help here (tried)." for check in checks]
     return " ".join([hint, *said]).strip()
+
+
+def _seen(check: CureCheck) -> str:
+    if not check.graphs:  # what else breaks leaves no graph
+        return "this break is gone"
+    return f"this module has {'1 graph' if check.graphs == 1 else f'{check.graphs} graphs'}"
 
 
 def evidence_of(checks: Sequence[CureCheck]) -> Mapping[str, Any]:
