@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,10 @@ from hypothesis import HealthCheck, settings
 # A busy machine is no fault of the code under test.
 settings.register_profile("compilebisect", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("compilebisect")
+
+
+# Tests in several processes are told the width of the terminal in this way, and what is printed would follow it.
+os.environ.pop("COLUMNS", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
