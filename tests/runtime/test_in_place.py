@@ -141,15 +141,8 @@ def bench(tmp_path, monkeypatch, clean_imports):
 
 
 @pytest.fixture(autouse=True)
-def _config_stays_as_it_was():
-    import torch._dynamo.config as dynamo_config
-    import torch._inductor.config as inductor_config
-
-    with (
-        dynamo_config.patch(recompile_limit=8, accumulated_recompile_limit=256),
-        inductor_config.patch(fallback_random=False),
-    ):
-        yield
+def _nothing_stays_planted(torch_config):
+    yield
     PLANTED.fault = None
 
 

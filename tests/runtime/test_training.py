@@ -87,15 +87,8 @@ def target(tmp_path, monkeypatch, clean_imports):
 
 
 @pytest.fixture(autouse=True)
-def _config_stays_as_it_was():
-    import torch._dynamo.config as dynamo_config
-    import torch._inductor.config as inductor_config
-
-    with (
-        dynamo_config.patch(recompile_limit=8, accumulated_recompile_limit=256),
-        inductor_config.patch(fallback_random=False),
-    ):
-        yield
+def _config_stays_as_it_was(torch_config):
+    """A session changes it for its process."""
 
 
 def test_golden_cotangents_are_those_of_the_models_loss(tmp_path, target):
