@@ -2,6 +2,7 @@
 
     python -m tests.quality.agreement                       # the sample models
     python -m tests.quality.agreement --library opt bart    # models of tests/quality/real_models.py
+    python -m tests.quality.agreement --device cuda --jobs 8
     python -m tests.quality.agreement MY/MODELS             # folders of models: model.py, shapes.json, a JSON file
 
 The whole model is compiled cold in a process of its own, as a user would, with the log of graph breaks on; a second one
@@ -20,6 +21,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +34,8 @@ import json, logging, sys
 import torch
 from compilebisect.runtime.session import Session
 from compilebisect.settings import Settings
-target, spec, init, train, spec_dir = json.loads(sys.argv[1])
-session = Session(Settings(target=target, spec=spec, spec_dir=spec_dir, init=init, train=train, device="cpu"))
+target, spec, init, train, spec_dir, device = json.loads(sys.argv[1])
+session = Session(Settings(target=target, spec=spec, spec_dir=spec_dir, init=init, train=train, device=device))
 args, kwargs = session.inputs()
 texts, log = [], logging.Handler()
 log.emit = lambda record: texts.append(record.getMessage())
@@ -94,10 +96,10 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def lines_in_log(model: Model) -> set[tuple[str, int]]:
+def lines_in_log(model: Model, device: str) -> set[tuple[str, int]]:
     """Return the lines at which torch's log shows a break of the whole model, by the file's name."""
     spec = json.loads(model.spec.read_text(encoding="utf-8"))
-    told = json.dumps([model.target, spec, model.init, model.train, str(model.spec.parent)])
+    told = json.dumps([model.target, spec, model.init, model.train, str(model.spec.parent), device])
     ended = _run(["-c", _WHOLE_MODEL, told])
     said = [line for line in ended.stdout.splitlines() if line.startswith("@")]
     if not said:
@@ -106,22 +108,11 @@ def lines_in_log(model: Model) -> set[tuple[str, int]]:
     return {(Path(match[1]).name, int(match[2])) for match in found}
 
 
-def causes_in_report(model: Model, out: Path) -> Counter[tuple[str, int, str]]:
+def causes_in_report(model: Model, device: str, out: Path) -> Counter[tuple[str, int, str]]:
     """Return file, line and type of the graph breaks that the command finds, and how often each is there."""
     words = ["-m", "compilebisect", model.target, "--input-spec", str(model.spec), "--init", json.dumps(model.init)]
-    words += [
-        *model.args,
-        "--device",
-        "cpu",
-        "--no-repro",
-        "--check",
-        "graph_break",
-        "--backend",
-        "eager",
-        "-q",
-        "--out",
-        str(out),
-    ]
+    words += [*model.args, "--device", device, "--check", "graph_break", "--backend", "eager"]
+    words += ["--no-repro", "-q", "--out", str(out)]
     ended = _run(words)
     if not (out / "report.json").exists():
         raise RuntimeError(f"{model.name} has no report:\n{ended.stderr[-2000:]}")
@@ -138,30 +129,35 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="folders, or names with --library")
     parser.add_argument("--library", action="store_true", help="names of models in tests/quality/real_models.py")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    parser.add_argument("--jobs", type=int, default=1, help="models side by side")
     options = parser.parse_args(words)
-    is_agreed = True
+    are_agreed = True
     print("| model | lines in torch's log | missing in the report | twice in the report | only in the report |")
     print("| --- | --- | --- | --- | --- |", flush=True)
-    with tempfile.TemporaryDirectory(prefix="agreement-") as folder:
+    with tempfile.TemporaryDirectory(prefix="agreement-") as folder, ThreadPoolExecutor(options.jobs) as pool:
         place = Path(folder)
         if options.library:
             models = [library_model(name, place) for name in options.models]
         else:
             folders = [Path(name) for name in options.models] or [ROOT / "sample_models"]
             models = [model for path in folders for model in models_in(path)]
-        for model in models:
-            try:
-                logged, causes = lines_in_log(model), causes_in_report(model, place / "out" / model.name)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
-                is_agreed = False
-                print(f"| {model.name} | {str(error).splitlines()[-1][:200]} | | | |", flush=True)
-                continue
-            reported = {(file, line) for file, line, _ in causes}
-            missing, twice = logged - reported, [cause for cause, count in causes.items() if count > 1]
-            is_agreed &= not missing and not twice
-            cells = [_text(part) for part in (logged, missing, twice, reported - logged)]
-            print(f"| {model.name} | {' | '.join(cells)} |", flush=True)
-    return 0 if is_agreed else 1
+        for line, is_agreed in pool.map(lambda model: compare(model, options.device, place), models):
+            are_agreed &= is_agreed
+            print(line, flush=True)
+    return 0 if are_agreed else 1
+
+
+def compare(model: Model, device: str, place: Path) -> tuple[str, bool]:
+    """Return the model's line of the table, and whether log and report agree."""
+    try:
+        logged, causes = lines_in_log(model, device), causes_in_report(model, device, place / "out" / model.name)
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return f"| {model.name} | {str(error).splitlines()[-1][:200]} | | | |", False
+    reported = {(file, line) for file, line, _ in causes}
+    missing, twice = logged - reported, [cause for cause, count in causes.items() if count > 1]
+    cells = [_text(part) for part in (logged, missing, twice, reported - logged)]
+    return f"| {model.name} | {' | '.join(cells)} |", not missing and not twice
 
 
 def _text(places: Sequence[tuple[Any, ...]] | set[tuple[str, int]]) -> str:

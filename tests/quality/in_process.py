@@ -23,8 +23,10 @@ from compilebisect.settings import Settings
 class Bench:
     """One model with its golden calls, over which the walk may go many times."""
 
-    def __init__(self, target: str, spec: Any, *, backend: str, folder: Path | None = None, **options: Any) -> None:
-        self.settings = Settings(target=target, spec=spec, backend=backend, device="cpu", **options)
+    def __init__(
+        self, target: str, spec: Any, *, backend: str, folder: Path | None = None, device: str = "cpu", **options: Any
+    ) -> None:
+        self.settings = Settings(target=target, spec=spec, backend=backend, device=device, **options)
         self.session = Session(self.settings)
         self.tree = ModuleTree(self.session.describe().modules)
         self._folder = folder or Path(tempfile.mkdtemp())

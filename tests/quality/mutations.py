@@ -1,6 +1,6 @@
 """How reliable the verdict on numbers is: plants hundreds of faults one by one and counts how many are found.
 
-    python -m tests.quality.mutations [--only TEXT] [--list]
+    python -m tests.quality.mutations [--only TEXT] [--device cuda] [--jobs 8] [--list]
 
 A fault counts as found if the module whose operator is wrong, and no other one, introduces a divergence. The first
 fault of each operator is sought by a walk over the whole model, further ones in their module alone, since to tell a
@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import multiprocessing
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
@@ -118,12 +120,17 @@ def faults_of(case: Case, places: list[tuple[str, str, str]]) -> Iterator[Fault]
 class Lab:
     """One model, its healthy walk, and the walks with faults."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, device: str = "cpu") -> None:
         self.case = case
         PLANTED.fault = None
         PLANTED.met.clear()
         self._bench = Bench(
-            f"tests.quality.models:{case.model}", SPECS[case.model], backend=BACKEND, dtype=case.dtype, train=case.train
+            f"tests.quality.models:{case.model}",
+            SPECS[case.model],
+            backend=BACKEND,
+            device=device,
+            dtype=case.dtype,
+            train=case.train,
         )
         self._healthy: dict[Probe, Observation] = {}
         self.false_alarms = introduced(self._bench.walk(self._observe_healthy))
@@ -184,34 +191,43 @@ class Lab:
         )
 
 
-def main() -> None:
-    """Plant all faults and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="Cases whose name holds this text.")
-    parser.add_argument("--list", action="store_true", help="Print each fault and what it led to.")
-    chosen = parser.parse_args()
+def plant_all(case: Case, device: str, lists_found: bool) -> tuple[list[Result], list[str]]:
+    """Plant all faults of one case; returns what each led to, and the false alarms in the model as it is."""
     torch.set_num_threads(1)
     started = time.perf_counter()
+    lab = Lab(case, device)
     results: list[Result] = []
-    alarms = []
-    for case in CASES:
-        if chosen.only not in case.name:
+    for fault in faults_of(case, lab.places):
+        result = lab.plant(fault)
+        if result is None:
             continue
-        lab = Lab(case)
-        alarms += [f"{case.name}: {path} {kinds}" for path, kinds in lab.false_alarms.items()]
-        for fault in faults_of(case, lab.places):
-            result = lab.plant(fault)
-            if result is None:
-                continue
-            results.append(result)
-            if chosen.list or not result.found:
-                text = "found" if result.found else f"NOT FOUND, said {result.said}, effect {result.effect:.2g}"
-                print(f"{case.name}: {tuple(fault)}: {text}", file=sys.stderr, flush=True)
-        print(f"{case.name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
-    print(table(results, alarms))
+        results.append(result)
+        if lists_found or not result.found:
+            text = "found" if result.found else f"NOT FOUND, said {result.said}, effect {result.effect:.2g}"
+            print(f"{case.name}: {tuple(fault)}: {text}", file=sys.stderr, flush=True)
+    print(f"{case.name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    return results, [f"{case.name}: {path} {kinds}" for path, kinds in lab.false_alarms.items()]
 
 
-def table(results: list[Result], alarms: list[str]) -> str:
+def main() -> None:
+    """Plant all faults and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="Cases whose name holds this text.")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    parser.add_argument("--jobs", type=int, default=1, help="Cases side by side, each in a process of its own.")
+    parser.add_argument("--list", action="store_true", help="Print each fault and what it led to.")
+    chosen = parser.parse_args()
+    cases = [case for case in CASES if chosen.only in case.name]
+    # a process per case, as torch keeps what it has compiled, and a forked one could not use a GPU
+    with ProcessPoolExecutor(
+        chosen.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1
+    ) as pool:
+        done = list(pool.map(plant_all, cases, itertools.repeat(chosen.device), itertools.repeat(chosen.list)))
+    results = [result for of_case, _ in done for result in of_case]
+    print(table(results, [alarm for _, alarms in done for alarm in alarms], chosen.device))
+
+
+def table(results: list[Result], alarms: list[str], device: str = "cpu") -> str:
     """Write the result as Markdown."""
     lines: list[str] = []
     hidden = [result for result in results if result.is_hidden]
@@ -220,7 +236,7 @@ def table(results: list[Result], alarms: list[str]) -> str:
     lines.append(f"{planted} faults planted; {len(hidden)} change what leaves the module by less than rounding may.")
     lines.append(f"{found} of the other {total} found at their module ({100 * found / max(1, total):.1f} %).")
     lines.append(f"{sum(result.is_whole_walk for result in results)} of them were sought in the whole model.")
-    lines.append(f"{len(alarms)} false alarms in the models as they are. torch {torch.__version__}.")
+    lines.append(f"{len(alarms)} false alarms in the models as they are. torch {torch.__version__}, {device}.")
     for alarm in alarms:
         lines.append(f"false alarm: {alarm}")
     columns = {
