@@ -33,8 +33,9 @@ class CodeSpan(msgspec.Struct, frozen=True):
 
 
 class GoldenCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one module that share a signature; `index` is the number of the first of them (from 0).
+    """Calls of one module that share a signature; `index` is the number of the first (from 0), `last` of the last.
 
+    They compile alike, but what they compute differs: the first one's state is often all zeros, which hides much.
     `signature` describes the arguments: structure, shapes, dtypes, strides, devices and Python values.
     `input_bytes` is the size of all tensors in the arguments. `call_site` is the innermost frame outside torch
     that made the call.
@@ -46,6 +47,16 @@ class GoldenCall(msgspec.Struct, frozen=True, kw_only=True):
     context: CallContext
     call_site: Frame | None = None
     input_bytes: int = 0
+    last: int | None = None
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The numbers of the calls whose values are compared: the first, and where there are more, the last."""
+        return (self.index,) if self.last is None else (self.index, self.last)
+
+    def at(self, index: int) -> GoldenCall:
+        """Return one of the calls in place of the first; an index of no such call gives the first."""
+        return msgspec.structs.replace(self, index=index, last=None) if index in self.indices else self
 
 
 class ModuleRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +81,11 @@ class ModuleRecord(msgspec.Struct, frozen=True, kw_only=True):
     methods: tuple[CodeSpan, ...] = ()
     definition: Frame | None = None
     is_traceable: bool = True
+
+    @property
+    def golden_indices(self) -> tuple[int, ...]:
+        """The numbers of the calls that are kept."""
+        return tuple(index for call in self.calls for index in call.indices)
 
     @property
     def call_count(self) -> int:

@@ -132,7 +132,7 @@ class CallLog:
             position = known[key]
             if position >= 0:
                 call = calls[position]
-                calls[position] = msgspec.structs.replace(call, count=call.count + 1)
+                calls[position] = msgspec.structs.replace(call, count=call.count + 1, last=index)
             return
         if len(calls) >= MAX_SIGNATURES:
             if len(known) < 1000:

@@ -47,7 +47,10 @@ class _Look:
         self._session, self._order, self._on_phase = session, order, on_phase
         self._paths = (order.path, *(path for path, _ in order.instances))
         calls = {order.path: order.calls, **dict(order.instances)}
-        doors = [Door(path, [call.index for call in calls[path]], order.methods.get(path, ())) for path in self._paths]
+        doors = [
+            Door(path, [index for call in calls[path] for index in call.indices], order.methods.get(path, ()))
+            for path in self._paths
+        ]
         self._whole = InPlace(session.model, doors)
         self.is_usable = True
         self._faults: dict[Any, Fault] = {}

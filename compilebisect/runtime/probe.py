@@ -70,6 +70,8 @@ def probe(
         with fences(model, order.fenced, order.methods):
             log = RecompileLog(model, order.path) if order.looks_for_recompiles else None
             is_usable = _probe_call(module, order, order.path, call, findings, on_phase, root_inputs, log)
+            if is_usable and order.compares_values:
+                is_usable = _probe_last(module, order, order.path, call, findings, on_phase)
         if not is_usable:
             break
         pristine.restore()
@@ -142,9 +144,15 @@ def _probe_call(
     on_phase: Callable[[str], None],
     root_inputs: RootInputs | None = None,
     log: RecompileLog | None = None,
+    *,
+    is_repeat: bool = False,
 ) -> bool:
-    """Probe one golden call; returns whether the process is still of use. `log` asks to look for recompiles."""
+    """Probe one golden call; returns whether the process is still of use.
+
+    `log` asks to look for recompiles. `is_repeat` says that another call of this module had the same signature.
+    """
     instance = None if path == order.path else path
+    is_anew = instance is None and not is_repeat
     oracle = oracle_for(module, order, path, call, root_inputs)
     if oracle.has_nested_inputs():
         findings.skipped = "eager hands it a nested tensor, which torch.compile does not take; its parent tells"
@@ -152,10 +160,10 @@ def _probe_call(
     # The compiled run comes first: an eager run in this process could install what the compiler then need not trace.
     with log.watching("call 1") if log else nullcontext():
         compiled = compiled_run(module, order, oracle, on_phase=on_phase)
-    if instance is not None and findings.graphs and not (compiled.watcher.graph_runs or compiled.error):
+    if not is_anew and findings.graphs and not (compiled.watcher.graph_runs or compiled.error):
         torch.compiler.reset()  # beyond its limit of recompiles Dynamo runs eager in silence
         compiled = compiled_run(module, order, oracle, on_phase=on_phase)
-    findings.take_watcher(path, compiled, call, is_first=instance is None)
+    findings.take_watcher(path, compiled, call, is_anew=is_anew)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
         findings.take_error(compiled, call, instance=instance)
         return False
@@ -165,7 +173,7 @@ def _probe_call(
     except Exception as error:  # noqa: BLE001 - becomes a note, or the reason why the module cannot be judged
         text = f"{type(error).__name__}: {error}"
         if compiled.error is not None:
-            findings.skipped = f"fails in eager mode when called alone: {text}"
+            findings.take_unjudged(f"fails in eager mode when called alone: {text}", call, is_repeat=is_repeat)
         else:
             findings.notes.append(f"eager fails where compiled code does not: {text}")
         return not torch_internals.is_device_failure(error)
@@ -174,7 +182,7 @@ def _probe_call(
         return True
     if not compiled.watcher.graph_runs and not order.fenced and oracle.computes():
         where = path or "the model"
-        findings.skipped = findings.skipped or f"{where} was not captured: all of it ran in eager mode"
+        findings.take_unjudged(f"{where} was not captured: all of it ran in eager mode", call, is_repeat=is_repeat)
     elif order.compares_values:
         findings.take_comparison(path, oracle.judge(compiled.record, compiled.function), call)
     if log is None:
@@ -187,6 +195,23 @@ def _probe_call(
         return not torch_internals.is_device_failure(error)
     findings.take_recompiles(seen, call)
     return True
+
+
+def _probe_last(
+    module: nn.Module,
+    order: ProbeOrder,
+    path: str,
+    call: GoldenCall,
+    findings: _Findings,
+    on_phase: Callable[[str], None],
+) -> bool:
+    """Run the last call that has the signature of `call`, which is probed; returns whether the process is still of use.
+
+    What is compiled serves both, but a cell that starts from zeros, or a mask without holes, hides a wrong value.
+    """
+    if call.last is None or findings.has_failed or findings.skipped:
+        return True
+    return _probe_call(module, order, path, call.at(call.last), findings, on_phase, is_repeat=True)
 
 
 def _probe_instances(
@@ -206,7 +231,8 @@ def _probe_instances(
         fenced = tuple(moved_path(other, order.path, path) for other in order.fenced)
         with fences(model, fenced, order.methods):
             for call in calls:
-                if not _probe_call(module, order, path, call, findings, on_own_phase):
+                is_usable = _probe_call(module, order, path, call, findings, on_own_phase)
+                if not (is_usable and _probe_last(module, order, path, call, findings, on_own_phase)):
                     return False
                 if findings.has_failed:
                     pristine.restore()
@@ -294,22 +320,29 @@ class _Findings:
         if instance is not None:
             self.by_instance.setdefault(instance, []).append(fault)
 
-    def take_watcher(self, path: str, compiled: Compiled, call: GoldenCall, *, is_first: bool) -> None:
+    def take_watcher(self, path: str, compiled: Compiled, call: GoldenCall, *, is_anew: bool) -> None:
         watcher: CompileWatcher = compiled.watcher
         self.graphs += watcher.graph_count
         self.operators += watcher.operators
         self.frames_compiled += watcher.frames_compiled
         self.compile_s += compiled.compile_s
         did_nothing = not (watcher.frames_compiled or watcher.frames_skipped or watcher.breaks or compiled.error)
-        if did_nothing and is_first:  # further instances run the code that was compiled for the first
+        if did_nothing and is_anew:  # further instances and calls run the code that was compiled for the first
             self.skipped = "torch.compile left it alone: no frame of it was compiled"
         breaks = faults_from_breaks(watcher.breaks, call)
-        is_compiled_anew = is_first or watcher.frames_compiled or watcher.frames_skipped or breaks
+        is_compiled_anew = is_anew or watcher.frames_compiled or watcher.frames_skipped or breaks
         met = self.breaks.get(path) or ([] if is_compiled_anew else None)
         for _, fault in breaks:
             self.add(fault, call)
             met = [*(met or []), fault]
         self.breaks[path] = met
+
+    def take_unjudged(self, why: str, call: GoldenCall, *, is_repeat: bool) -> None:
+        """Say why a call shows nothing; with that, the module is not judged, unless an equal call of it was."""
+        if is_repeat:
+            self.notes.append(f"call {call.index} is not judged: {why}")
+        else:
+            self.skipped = self.skipped or why
 
     def take_error(self, compiled: Compiled, call: GoldenCall, *, instance: str | None) -> None:
         assert compiled.error is not None

@@ -288,4 +288,5 @@ def _ways_into(order: ProbeOrder) -> tuple[str, ...]:
 
 def _call_of(order: ProbeOrder, fault: Fault) -> GoldenCall:
     wanted = fault.evidence.get("call")
-    return next((call for call in order.calls if call.index == wanted), order.calls[0])
+    call = next((call for call in order.calls if wanted in call.indices), order.calls[0])
+    return call if wanted is None else call.at(wanted)

@@ -58,13 +58,11 @@ class GoldenStore:
         size = 0
         batch: dict[str, int] = {}
         for paths, owner in [(tuple(first), unit_id), *self._ahead(unit_id)]:
-            size += sum(call.input_bytes for path in paths for call in self.walk.tree[path].calls)
+            size += sum(call.input_bytes * len(call.indices) for path in paths for call in self.walk.tree[path].calls)
             if batch and size > _BUDGET_BYTES:
                 break
             batch.update(dict.fromkeys(paths, owner))
-        wanted = {
-            path: tuple(call.index for call in self.walk.tree[path].calls) for path in batch if path not in self._held
-        }
+        wanted = {path: self.walk.tree[path].golden_indices for path in batch if path not in self._held}
         self.failures.update(self._capture(CaptureOrder(str(self.folder), wanted)))
         self._held.update(batch)
 
@@ -74,7 +72,7 @@ class GoldenStore:
         self._held_variants.add((path, variant))
         folder = variant_folder(str(self.folder), variant)
         Path(folder).mkdir(parents=True, exist_ok=True)
-        indices = tuple(call.index for call in self.walk.tree[path].calls)
+        indices = self.walk.tree[path].golden_indices
         self._capture(CaptureOrder(folder, {path: indices}, variant))
 
     def _ahead(self, unit_id: int) -> list[tuple[tuple[str, ...], int]]:

@@ -30,7 +30,7 @@ class Bench:
         self.session = Session(self.settings)
         self.tree = ModuleTree(self.session.describe().modules)
         self._folder = folder or Path(tempfile.mkdtemp())
-        wanted = {path: tuple(call.index for call in self.tree[path].calls) for path in self.tree}
+        wanted = {path: self.tree[path].golden_indices for path in self.tree}
         failures = self.session.capture(CaptureOrder(str(self._folder), wanted))
         assert not failures or self.settings.context, failures
         self._failures = failures

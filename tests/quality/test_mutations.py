@@ -36,6 +36,10 @@ SMALLEST = 4 * 16 * 2.0**-23
                 Fault("forward", "Recorder", "mul", "one element", SMALLEST),
             ],
         ),
+        (  # the first call's state is zeros, which hides the fault there
+            Case("RecurrentNet", "float32", False, 0),
+            [Fault("forward", "Cell", "rsub", "scaled", SMALLEST)],
+        ),
         (
             Case("MlpNet", "float32", True, 0),
             [

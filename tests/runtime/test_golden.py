@@ -61,6 +61,7 @@ def test_calls_with_other_shapes_are_golden_calls_of_their_own():
 def test_equal_calls_are_counted_and_a_changing_float_is_no_new_signature():
     (call,) = log_calls(Repeats(), torch.ones(2)).calls["inner"]
     assert call.count == 5
+    assert call.indices == (0, 4), "the first and the last are compared"
 
 
 def test_the_call_site_is_the_users_line():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from typing import ClassVar
 
 import pytest
 import torch
@@ -77,7 +78,7 @@ def observe(
     log = CallLog()
     with watch_calls(model, log.note), torch.no_grad():
         model(*args)
-    wanted = {name: {call.index for call in log.calls[name]} for name in (path, *instances)}
+    wanted = {name: {index for call in log.calls[name] for index in call.indices} for name in (path, *instances)}
     capture = Capture(model, wanted, folder)
     with watch_calls(model, capture.note), torch.no_grad():
         model(*args)
@@ -189,6 +190,54 @@ def test_an_instance_with_sick_weights_is_named_alone(tmp_path):
     seen = observe(model, tmp_path, torch.ones(2, 4), path="0", instances=("1",))
     assert [fault.kind for fault in seen.faults] == [Kind.DIVERGENCE]
     assert list(seen.faults_by_instance) == ["1"]
+
+
+class ZerosFirst(nn.Module):
+    """Calls its child as a recurrent model does: with zeros, and later with what came of them."""
+
+    def __init__(self, child):
+        super().__init__()
+        self.child = child
+
+    def forward(self, x):
+        return self.child(self.child(x * 0) + x)
+
+
+def test_a_wrong_value_that_only_a_later_call_shows_is_the_childs(tmp_path):
+    (fault,) = observe(ZerosFirst(OtherWhenCompiled()), tmp_path, torch.rand(2, 4), path="child").faults
+    assert (fault.kind, fault.evidence["call"]) == (Kind.DIVERGENCE, 1)
+
+
+def test_the_last_call_of_each_instance_is_run_too(tmp_path):
+    model = nn.Sequential(ZerosFirst(OtherWhenCompiled()), ZerosFirst(OtherWhenCompiled()))
+    seen = observe(model, tmp_path, torch.rand(2, 4), path="0.child", instances=("1.child",))
+    assert list(seen.faults_by_instance) == ["0.child", "1.child"]
+
+
+class FailsOutOfOrder(nn.Module):
+    """Its second call needs something of the process that no golden state holds."""
+
+    opened: ClassVar[set[int]] = set()
+
+    def forward(self, x, share):
+        if share > 0.5 and not self.opened:
+            raise RuntimeError("not open")
+        return x + share
+
+
+def test_a_last_call_that_cannot_be_made_alone_leaves_the_first_ones_verdict(tmp_path):
+    class Opens(ZerosFirst):
+        def forward(self, x):
+            FailsOutOfOrder.opened.add(1)
+            try:
+                return self.child(self.child(x, share=0.25), share=0.75)
+            finally:
+                FailsOutOfOrder.opened.clear()
+
+    seen = observe(Opens(FailsOutOfOrder()), tmp_path, torch.rand(2, 4), path="child")
+    assert not seen.skipped
+    assert not seen.faults
+    assert any("call 1 is not judged" in note for note in seen.notes)
 
 
 class PrintsAt(nn.Module):

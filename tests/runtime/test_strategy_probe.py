@@ -133,6 +133,7 @@ def test_what_an_error_is_called():
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("default")  # torch has one about empty CUDA graphs
 def test_strategies_on_a_gpu(tmp_path: Path):
     (tmp_path / "model.py").write_text(MODEL)
     settings = Settings(target=f"{tmp_path / 'model.py'}:Plain", spec=SPEC, device="cuda", mode="reduce-overhead")
