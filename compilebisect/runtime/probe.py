@@ -163,7 +163,8 @@ def _probe_call(
     if not is_anew and findings.graphs and not (compiled.watcher.graph_runs or compiled.error):
         torch.compiler.reset()  # beyond its limit of recompiles Dynamo runs eager in silence
         compiled = compiled_run(module, order, oracle, on_phase=on_phase)
-    findings.take_watcher(path, compiled, call, is_anew=is_anew)
+    if not is_repeat:  # a repeat that eager mode cannot make alone tells nothing
+        findings.take_watcher(path, compiled, call, is_anew=is_anew)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
         findings.take_error(compiled, call, instance=instance)
         return False
@@ -177,6 +178,8 @@ def _probe_call(
         else:
             findings.notes.append(f"eager fails where compiled code does not: {text}")
         return not torch_internals.is_device_failure(error)
+    if is_repeat:
+        findings.take_watcher(path, compiled, call, is_anew=is_anew)
     if compiled.error is not None:
         findings.take_error(compiled, call, instance=instance)
         return True
