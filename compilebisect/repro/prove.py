@@ -12,6 +12,7 @@ from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.repro.check_part import model_lines
 from compilebisect.repro.script import line_count
+from compilebisect.repro.standby import Standby
 from compilebisect.repro.verify import Proof, Verification, judge, run_fresh
 
 # What is worth most of what does not verify: nothing at all is a worse report than another failure.
@@ -37,6 +38,7 @@ def confirm(
     code: str = "",
     args: Sequence[str] = (),
     is_called_off: Callable[[], bool] = lambda: False,
+    standby: Standby | None = None,
 ) -> Confirmation:
     """Run a script several times side by side, each time in a fresh process.
 
@@ -50,9 +52,17 @@ def confirm(
         code: the line of code at the fault's place; empty where the script has no such line.
         args: further arguments of the script.
         is_called_off: whether nobody waits for the result any more; the runs then end in a KeyboardInterrupt.
+        standby: interpreters that wait for a script.
     """
     ends = run_fresh(
-        script, env=env, python=python, timeout_s=timeout_s, args=args, runs=runs, is_called_off=is_called_off
+        script,
+        env=env,
+        python=python,
+        timeout_s=timeout_s,
+        args=args,
+        runs=runs,
+        is_called_off=is_called_off,
+        standby=standby,
     )
     seen = [judge(end, fault, code) for end in ends]
     shown = sum(one.proof is Proof.SHOWN for one in seen)

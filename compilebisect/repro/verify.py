@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from compilebisect.core.outcome import Fault
+from compilebisect.repro.standby import Standby
 
 _VERDICT = re.compile(r"(FAULT SHOWN|FAULT GONE|CANNOT TELL): expected (.*); observed (.*); torch (\S+)$")
 _OBSERVED = re.compile(r'^(?P<kind>\w+) (?P<type>"(?:[^"\\]|\\.)*")(?: at (?P<code>"(?:[^"\\]|\\.)*"))?')
@@ -67,8 +68,11 @@ def run_fresh(
     args: Sequence[str] = (),
     runs: int = 1,
     is_called_off: Callable[[], bool] = lambda: False,
+    standby: Standby | None = None,
 ) -> list[ScriptEnd]:
     """Run a script some times, side by side, each in a process group of its own that is killed at the deadline.
+
+    A script without arguments runs in the interpreters that stand by, as far as there are some.
 
     Raises:
         KeyboardInterrupt: `is_called_off` said so meanwhile.
@@ -78,24 +82,27 @@ def run_fresh(
     processes: list[subprocess.Popen[str]] = []
     try:
         for _ in range(runs):
-            processes.append(
-                subprocess.Popen(
-                    [python, str(script), *args],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    errors="replace",
-                    env=dict(env),
-                    cwd=script.parent,
-                    start_new_session=True,
-                )
-            )
+            waiting = standby.run(script, env) if standby is not None and not args else None
+            processes.append(waiting or _start([python, str(script), *args], env, script.parent))
         return [_end_of(process, started, started + timeout_s, is_called_off) for process in processes]
     finally:
         for process in processes:
             _kill_group(process)  # compilers and other children of the script must not outlive it
             process.wait()
+
+
+def _start(command: Sequence[str], env: Mapping[str, str], folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=dict(env),
+        cwd=folder,
+        start_new_session=True,
+    )
 
 
 def _end_of(

@@ -25,6 +25,7 @@ from compilebisect.repro.script import (
     write_script,
     write_text,
 )
+from compilebisect.repro.standby import Standby
 from compilebisect.repro.verify import Proof, Verification, judge
 from compilebisect.search.ablation import ablation_lines, with_head_lines
 from compilebisect.search.bisection import Bisection
@@ -64,6 +65,11 @@ class Prover:
         self._written = None
         self.what = f"{item.fault.kind.value} in {item.path or 'the root'}"
         self._say("writing a script")
+        runs = self._bisection.settings.repro_runs if self._bisection.settings.reduce_seconds > 0 else 0
+        with Standby(runs, python=sys.executable, env=self._environment) as standby:
+            return self._prove(item, script, standby)
+
+    def _prove(self, item: IntroducedFault, script: Path, standby: Standby) -> Repro | None:
         found = self._first_that_shows(self._cases(item, script.stem), script)
         if found is None:
             return None
@@ -79,7 +85,7 @@ class Prover:
         write_text(case, reduced.text, script)
         self._keep_tensors(reduced.text, script)
         with ThreadPoolExecutor(max_workers=1) as pool:
-            confirming = pool.submit(self._confirm, case, script)
+            confirming = pool.submit(self._confirm, case, script, standby)
             ladder = ablation_lines(case, script, self._runner, environment=self._with_user_folders(case))
             confirmation = confirming.result()
         if confirmation.shown:
@@ -150,7 +156,7 @@ class Prover:
             payload = msgspec.msgpack.encode(KeepTensorsOrder(str(saved), saved_keys(text)))
             self._ask("keep_tensors", payload, "writing the tensors of a script")
 
-    def _confirm(self, case: ReproCase, script: Path) -> Confirmation:
+    def _confirm(self, case: ReproCase, script: Path, standby: Standby | None = None) -> Confirmation:
         return confirm(
             script,
             case.fault,
@@ -160,6 +166,7 @@ class Prover:
             timeout_s=self._timeout_s(case),
             code=place_code(case),
             is_called_off=self._is_called_off,
+            standby=standby,
         )
 
     def _entry(self, case: ReproCase, confirmation: Confirmation, operators: int, *notes: str) -> Repro:

@@ -6,8 +6,9 @@
     python -m tests.quality.agreement MY/MODELS             # folders of models: model.py, shapes.json, a JSON file
 
 The whole model is compiled cold in a process of its own, as a user would, with the log of graph breaks on; a second one
-runs the command. Every line that the log names has to be in the report, and no cause may be there twice. The report may
-name more: what the whole model hides, modules show that are compiled alone. Exits 1 where the two do not agree.
+runs the command. Every line that the log names has to be in the report (where it names one of torch's own, the line that
+leads there), and no cause may be there twice. The report may name more: what the whole model hides, modules show that
+are compiled alone. Exits 1 where the two do not agree.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 1500
 _PLACE = re.compile(r"Graph break(?: \(.*?\))? in user code at (.+):(\d+)$", re.MULTILINE)
+_FRAME = re.compile(r'File "(.+?)", line (\d+)')
+_TORCH = "/site-packages/torch/"
 # Loads the model and its inputs as a worker does, which takes no part in what is compared.
 _WHOLE_MODEL = """
 import json, logging, sys
@@ -104,8 +107,16 @@ def lines_in_log(model: Model, device: str) -> set[tuple[str, int]]:
     said = [line for line in ended.stdout.splitlines() if line.startswith("@")]
     if not said:
         raise RuntimeError(f"{model.name} could not be compiled:\n{ended.stderr[-2000:]}")
-    found = [match for text in json.loads(said[-1][1:]) for match in _PLACE.finditer(text)]
-    return {(Path(match[1]).name, int(match[2])) for match in found}
+    found = [_outside_torch(match, text) for text in json.loads(said[-1][1:]) for match in _PLACE.finditer(text)]
+    return {(Path(file).name, line) for file, line in filter(None, found)}
+
+
+def _outside_torch(match: re.Match[str], text: str) -> tuple[str, int] | None:
+    """Return the place of a break; for one inside torch that of the line which leads there, if the log shows it."""
+    if _TORCH not in match[1]:
+        return match[1], int(match[2])
+    frames = [frame for frame in _FRAME.finditer(text) if _TORCH not in frame[1]]
+    return (frames[-1][1], int(frames[-1][2])) if frames else None
 
 
 def causes_in_report(model: Model, device: str, out: Path) -> Counter[tuple[str, int, str]]:
