@@ -7,8 +7,8 @@
 
 The whole model is compiled cold in a process of its own, as a user would, with the log of graph breaks on; a second one
 runs the command. Every line that the log names has to be in the report (where it names one of torch's own, the line
-that leads there), and no cause may be there twice. The report may name more: what the whole model hides, modules show that
-are compiled alone. Exits 1 where the two do not agree.
+that leads there), and no cause may be there twice. The report may name more: what the whole model hides, modules show
+that are compiled alone. Exits 1 where the two do not agree.
 """
 
 from __future__ import annotations
