@@ -141,6 +141,14 @@ _RULES = (
     ),
     _Rule(r"Tensor\.item\(\)|[Dd]ata[- ]dependent operator|Tensor\.tolist", _ITEM),
     _Rule(
+        r"Backend compiler exception",
+        Cure(
+            "Register a fake kernel for the operator that is named there (torch.library.register_fake); an operator of "
+            "the backward pass counts too."
+        ),
+        message=r"Explanation: Backend compiler .* failed with \w+\.\w+\.\w+\. ",
+    ),
+    _Rule(
         r"Dynamic shape operator \(no meta kernel\)|fake tensors|fake impl|meta kernel",
         Cure(
             "Register a fake kernel for the operator (torch.library.register_fake), which gives an empty tensor of "

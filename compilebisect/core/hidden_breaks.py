@@ -34,6 +34,8 @@ def look_behind_breaks(
     own = [item for item in result.introduced if item.fault.kind is Kind.GRAPH_BREAK]
     if not own and not any(_skips_code_of(tree, place, fault) for fault in observation.faults):
         return
+    if not all(fault.shows_with_any_backend for fault in observation.faults if fault.kind is Kind.GRAPH_BREAK):
+        return  # there is no expression to mend: Dynamo traced it all
     seen = yield Probe(
         unit=unit.id,
         path=place,

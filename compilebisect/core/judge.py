@@ -114,11 +114,11 @@ class Judge:
                     self._inherit(unit, item.fault, item.instances)
             fenced = (*fenced, *culprits)
             # A recompile only hides others, which show with any backend.
-            hidden = {fault.kind for found in (shown.faults, *below.values()) for fault in found}
+            hidden = [fault for found in (shown.faults, *below.values()) for fault in found]
             observation = yield Probe(
                 unit=unit.id,
                 path=place,
-                rung=Rung.EAGER if hidden <= {Kind.GRAPH_BREAK, Kind.RECOMPILE} else None,
+                rung=Rung.EAGER if all(fault.shows_with_any_backend for fault in hidden) else None,
                 fenced=fenced,
                 purpose="fence",
                 instances=tuple(places[1:]),

@@ -48,6 +48,10 @@ class Rung(str, Enum):
     INDUCTOR = "inductor"
 
 
+#: torch's type of a graph break where the backend, rather than Dynamo, meets what it cannot trace.
+BACKEND_FAILED = "Backend compiler exception"
+
+
 class Frame(msgspec.Struct, frozen=True):
     """One Python frame of a stack: `code` is the stripped text of the line."""
 
@@ -77,6 +81,11 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
     evidence: dict[str, Any] = {}
     owners: tuple[str, ...] = ()
+
+    @property
+    def shows_with_any_backend(self) -> bool:
+        """Whether Dynamo brings it by itself, so that the cheapest backend shows it too."""
+        return self.kind in (Kind.GRAPH_BREAK, Kind.RECOMPILE) and self.type != BACKEND_FAILED
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

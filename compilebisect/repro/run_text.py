@@ -74,10 +74,11 @@ def callee(case: ReproCase) -> str:
 
 
 def run_lines(case: ReproCase) -> list[str]:
-    """Return the lines that compile the model up to its graphs and call it."""
+    """Return the lines that compile the model, up to its graphs where that is enough, and call it."""
+    backend = "eager" if case.fault.shows_with_any_backend else None
     if case.in_place:
-        return [*in_place_lines(case, "eager"), *in_contexts(case, "model(*args, **kwargs)")]
-    lines = in_contexts(case, f"{compile_text(case, callee(case), 'eager')}(*args, **kwargs)")
+        return [*in_place_lines(case, backend), *in_contexts(case, "model(*args, **kwargs)")]
+    lines = in_contexts(case, f"{compile_text(case, callee(case), backend)}(*args, **kwargs)")
     if case.steps:  # torch itself breaks the graph around the step of most optimizers
         lines += [
             "    own = 'torch._dynamo.graph_break()'",

@@ -1,6 +1,6 @@
-"""Fresh interpreters that import torch while a script is still being made, and wait for it.
+"""Fresh interpreters that import torch and its compiler while a script is still being made, and wait for it.
 
-To import torch takes from 3 s to 12 s, which is most of what a proof takes.
+These imports take from 5 s to 12 s, which is most of what a proof takes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ _WAIT = """
 import json, os, runpy, sys
 try:
     import torch
+    torch.compile(torch.nn.Identity())  # imports the compiler; nothing is compiled before a first call
 except ImportError:
     pass
 told = json.loads(sys.stdin.readline() or "null")

@@ -13,7 +13,7 @@ from compilebisect.core.break_cures import cure_of
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.mended_source import enclosing_block
 from compilebisect.core.module_tree import GoldenCall
-from compilebisect.core.outcome import Fault, Kind, Stage
+from compilebisect.core.outcome import BACKEND_FAILED, Fault, Kind, Stage
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.changed_code import CannotChange, file_tree
 from compilebisect.runtime.compare import Comparison, Difference
@@ -45,11 +45,12 @@ def causes(events: list[BreakEvent]) -> list[BreakEvent]:
 
     Once Dynamo has given up on a frame, the comprehensions and generators in it are compiled as frames of their own,
     which fail on the iterator that they are handed. These vanish with the first cause. So does a loop that is given up
-    for a break inside it.
+    for a break inside it, and a frame that the backend does not take for what it calls.
     """
     own = [event for event in events if FENCE_NAME not in event.message and not _is_at_fence(event)]
     own = [event for event in own if not _follows_from_a_break_inside(event, events)]
     own = _without_loops(own)
+    own = [event for event in own if not any(_holds(event, other) for other in own)]
     gave_up = {event.compiled_frame for event in own if event.effect == FRAME_SKIPPED} - _COMPREHENSIONS
     return [event for event in own if not (gave_up and _fails_on_its_iterator(event))]
 
@@ -69,6 +70,26 @@ def _without_loops(events: list[BreakEvent]) -> list[BreakEvent]:
         else:
             inside[0].effect = event.effect
     return kept
+
+
+def _holds(event: BreakEvent, other: BreakEvent) -> bool:
+    """Say whether the backend failed on a frame only for what a function called by it, a frame later on, holds.
+
+    Dynamo hands the backend the graph of the outermost frame first. When that fails, the frame runs in eager mode and
+    each function that it calls is compiled alone, down to the one that the backend cannot compile.
+    """
+    if not event.type == other.type == BACKEND_FAILED:
+        return False
+    file, first = event.compiled_place
+    return (
+        other.compiled_place != event.compiled_place
+        and _message_parts(other.message)[0] == _message_parts(event.message)[0]
+        and any(
+            (line.filename, line.name) == (file, event.compiled_frame)
+            and first <= (line.lineno or 0) <= event.compiled_end
+            for line in other.stack
+        )
+    )
 
 
 def _innermost(event: BreakEvent) -> tuple[str, int | None] | None:
@@ -136,7 +157,8 @@ def fault_from_break(event: BreakEvent, call: GoldenCall) -> Fault:
         kind=Kind.GRAPH_BREAK,
         type=event.type,
         message=event.message.strip(),
-        stage=Stage.DYNAMO,
+        # torch makes a break of what AOTAutograd says of an operator, in forward or backward, that has no fake kernel
+        stage=Stage.AOT_AUTOGRAD if event.type == BACKEND_FAILED else Stage.DYNAMO,
         frames=frames or ((call.call_site,) if call.call_site else ()),
         location=frames[-1] if frames else call.call_site,
         hint=hints[0] if hints else "",

@@ -54,7 +54,7 @@ class BreakEvent:
     """One time that Dynamo could not go on: `type` and `message` are torch's, `stack` runs from the outermost frame.
 
     `effect` is `resumed`, or `rest of the function skipped`, or `frame skipped` where Dynamo gave up on the whole frame
-    `compiled_frame`, whose code begins at `compiled_place`.
+    `compiled_frame`, whose code begins at `compiled_place` and ends at `compiled_end`.
     `type` is that of the first cause: a break in a loop, say, keeps the type of what stands in the loop. `own_depth`
     counts the frames from `compiled_frame`, which Dynamo was asked to compile, to the place of the break.
     """
@@ -72,6 +72,7 @@ class BreakEvent:
         self.effect = effect
         self.compiled_frame = compiled.co_name
         self.compiled_place = (compiled.co_filename, compiled.co_firstlineno)
+        self.compiled_end = max((line for *_, line in compiled.co_lines() if line), default=compiled.co_firstlineno)
 
 
 class CompileWatcher:

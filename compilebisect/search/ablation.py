@@ -29,7 +29,7 @@ def ablation_lines(case: ReproCase, script: Path, runner: ScriptRunner, *, envir
     """Run a script with each backend of the ladder, and return the lines for its head that say what was seen."""
     label = _LABELS.get(case.fault.stage) if case.fault.stage else None
     lines = [f"Labels: oncall: pt2, {label}"] if label else []
-    if case.fault.kind in (Kind.GRAPH_BREAK, Kind.RECOMPILE) or case.backend != Rung.INDUCTOR.value:
+    if case.fault.shows_with_any_backend or case.backend != Rung.INDUCTOR.value:
         return lines
     text = with_deadline(script.read_text(encoding="utf-8"), HANG_S)
     seen = []

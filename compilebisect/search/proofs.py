@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from compilebisect.core.messages import Answer, KeepTensorsOrder, ReproOrder
-from compilebisect.core.outcome import Kind, Rung
+from compilebisect.core.outcome import Rung
 from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.core.unit_result import IntroducedFault, Probe
@@ -186,11 +186,10 @@ class Prover:
         settings = self._bisection.settings
         path = item.path if item.seen_in is None else item.seen_in
         unit = self._bisection.walk.unit_of[path]
-        needs_backend = item.fault.kind not in (Kind.GRAPH_BREAK, Kind.RECOMPILE)
         probe = Probe(
             unit=unit.id,
             path=path,
-            rung=None if needs_backend else Rung.EAGER,
+            rung=Rung.EAGER if item.fault.shows_with_any_backend else None,
             purpose="repro",
             in_place=bool(item.fault.evidence.get("only_in_place")),
             variants=self._bisection.description.variants if item.fault.evidence.get("in_variants") else 0,

@@ -21,7 +21,11 @@ sys.exit(7)
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "stand_in").mkdir()
-    (tmp_path / "stand_in" / "torch.py").write_text("print('torch is imported')\n")
+    (tmp_path / "stand_in" / "torch.py").write_text("""
+class nn:
+    Identity = object
+compile = lambda module: print("torch is imported")
+""")
     return {**os.environ, "PYTHONPATH": str(tmp_path / "stand_in"), "PYTHONUNBUFFERED": "1"}
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import traceback
 
+from compilebisect.core.outcome import BACKEND_FAILED
 from compilebisect.runtime.faults import causes, fault_from_error
 from compilebisect.runtime.torch_internals import FRAME_SKIPPED, BreakEvent
 
@@ -30,3 +31,41 @@ def test_a_loop_that_is_given_up_for_a_break_inside_is_no_cause_of_its_own() -> 
     found = causes([branch, loop, elsewhere])
     assert found == [branch, elsewhere]
     assert branch.effect == FRAME_SKIPPED
+
+
+def earlier(x):
+    return x + 1
+
+
+def outer(x):
+    return inner(x)
+
+
+def inner(x):
+    return x
+
+
+def backend_failure(function, operator: str, *callers) -> BreakEvent:
+    """The backend does not take the frame of a function; the callers run in eager mode."""
+    event = BreakEvent(RuntimeError("seen"), effect=FRAME_SKIPPED, compiled=function.__code__)
+    event.type = BACKEND_FAILED
+    event.message = (
+        f"{BACKEND_FAILED}\n  Explanation: Backend compiler `x` failed with {operator}. Adding a graph break."
+    )
+    event.stack = [traceback.FrameSummary(__file__, caller.__code__.co_firstlineno + 1, "outer") for caller in callers]
+    return event
+
+
+def test_a_frame_that_the_backend_refuses_for_what_it_calls_is_no_cause() -> None:
+    whole, part = backend_failure(outer, "lib.op.default"), backend_failure(inner, "lib.op.default", outer)
+    assert causes([whole, part]) == [part]
+    other = backend_failure(inner, "lib.other.default", outer)
+    assert causes([whole, other]) == [whole, other]
+
+
+def test_a_function_above_in_the_file_holds_nothing_of_one_below() -> None:
+    # Methods of one file are all called `forward`, so only lines tell them apart.
+    above = backend_failure(earlier, "lib.op.default")
+    above.compiled_frame = "outer"
+    part = backend_failure(inner, "lib.op.default", outer)
+    assert causes([above, part]) == [above, part]

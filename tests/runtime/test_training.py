@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from compilebisect.core.messages import CaptureOrder
-from compilebisect.core.outcome import Kind
+from compilebisect.core.outcome import Kind, Stage
 from compilebisect.errors import CannotTestError, SpecError
 from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.golden import golden_file
@@ -213,3 +213,51 @@ def test_a_scaled_loss_as_of_a_grad_scaler_changes_no_verdict(tmp_path, target, 
     finally:
         PLANTED.fault = None
     assert PLANTED.planted and introduced(walk) == {"body.down": [Kind.DIVERGENCE]}
+
+
+library = torch.library.Library("compilebisect_training_tests", "DEF")
+library.define("twice(Tensor x) -> Tensor")
+library.define("twice_backward(Tensor x) -> Tensor")
+library.impl("twice", lambda x: x * 2, "CPU")
+library.impl("twice_backward", lambda x: x * 2, "CPU")
+twice = torch.ops.compilebisect_training_tests.twice
+torch.library.register_fake("compilebisect_training_tests::twice", torch.empty_like, lib=library)
+torch.library.register_autograd(
+    "compilebisect_training_tests::twice",
+    lambda ctx, gradient: torch.ops.compilebisect_training_tests.twice_backward(gradient),
+    lib=library,
+)
+
+
+class NoFakeBackward(nn.Module):
+    """Dynamo traces it, but AOTAutograd cannot trace the backward pass of its operator."""
+
+    def forward(self, x):
+        return twice(x) + 1
+
+
+class Around(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.inner = nn.Linear(4, 4), NoFakeBackward()
+
+    def forward(self, x):
+        return self.inner(self.before(x)) * 2
+
+
+class AroundAll(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.around = Around()
+
+    def forward(self, x):
+        return self.around(x) + 1
+
+
+@pytest.mark.filterwarnings("ignore:Error detected in:UserWarning", "ignore:The .grad attribute:UserWarning")
+def test_what_the_backend_cannot_trace_belongs_to_the_module_that_calls_it_alone():
+    walk = Bench(f"{__name__}:AroundAll", {"x": [2, 4]}, backend="aot_eager", train=True).walk()
+    assert introduced(walk) == {"around.inner": [Kind.GRAPH_BREAK]}
+    (item,) = walk.results[walk.unit_of["around.inner"].id].introduced
+    assert item.fault.stage is Stage.AOT_AUTOGRAD
+    assert walk.results[walk.unit_of[""].id].inherited, "the whole model breaks for it"
