@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import os
 import random
 import subprocess
@@ -189,6 +190,16 @@ def repro(bench: Bench) -> Iterator[Row]:
         yield Row(f"verified repro of a planted {fault}", seconds / plain, reach, "x", detail)
 
 
+def values(bench: Bench) -> Iterator[Row]:
+    """A probe that compares values against one that does not, for an input of 1 GiB."""
+    gib = 1.0 if bench.device.startswith("cuda") else 0.125
+    _, said = bench.python(str(HERE / "values.py"), bench.device, str(gib), cache="values")
+    checked, plain, peak = map(float, said.split()[-3:])
+    detail = f"{checked:.2f} s and {plain:.2f} s for {gib:g} GiB"
+    detail += "" if math.isnan(peak) else f"; at most {peak:.1f} times that in the device's memory"
+    yield Row("a probe with a check of values", checked / plain, 1.5 if gib == 1 else None, "x", detail)
+
+
 def minifier(bench: Bench) -> Iterator[Row]:
     """The same for the planted divergence, against PyTorch's own minifier, which is ended after 300 s."""
     ours, _, _, script = bench.planted_repro("accuracy")
@@ -267,6 +278,7 @@ MEASURES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "depth": depth,
     "memory": memory,
     "repro": repro,
+    "values": values,
     "minifier": minifier,
     "questions": questions,
     "sizes": sizes,
