@@ -77,8 +77,8 @@ class Result(NamedTuple):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether next to nothing of the fault leaves the module, as behind a softmax that it shifts."""
-        return not self.found and self.effect < 1.0
+        """Whether no more of the fault leaves the module than rounding may bring, as behind a softmax that it shifts."""
+        return not self.found and self.effect <= 1.0
 
 
 def sizes_of(dtype: str) -> list[float]:
@@ -233,7 +233,7 @@ def table(results: list[Result], alarms: list[str], device: str = "cpu") -> str:
     hidden = [result for result in results if result.is_hidden]
     planted, results = len(results), [result for result in results if not result.is_hidden]
     total, found = len(results), sum(result.found for result in results)
-    lines.append(f"{planted} faults planted; {len(hidden)} change what leaves the module by less than rounding may.")
+    lines.append(f"{planted} faults planted; {len(hidden)} change what leaves the module by no more than rounding may.")
     lines.append(f"{found} of the other {total} found at their module ({100 * found / max(1, total):.1f} %).")
     lines.append(f"{sum(result.is_whole_walk for result in results)} of them were sought in the whole model.")
     lines.append(f"{len(alarms)} false alarms in the models as they are. torch {torch.__version__}, {device}.")
