@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 INTERNAL_ERROR_STATUS = 125
@@ -17,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words after the program's name; those of the process where None.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _end_like_an_interrupt()
     try:
         from compilebisect.cli.main import run_command_line
 
@@ -27,6 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last door: users get a message, and with -v the traceback
         _tell_internal_error(error, is_verbose=bool({"-v", "--verbose"}.intersection(words)))
         return INTERNAL_ERROR_STATUS
+
+
+def _end_like_an_interrupt() -> None:
+    """Let SIGTERM, with which CI jobs end at their time limit, keep what was found so far as well."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _tell_internal_error(error: Exception, *, is_verbose: bool) -> None:

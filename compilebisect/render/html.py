@@ -67,7 +67,7 @@ def _node_view(node: Node, by_id: dict[str, Finding], *, is_root: bool = False) 
         "cls": "" if entry is None or is_root else one_line(entry.cls),
         "count": node.count,
         "quiet": node.is_quiet,
-        "idle": node.is_idle,
+        "idle": not node.is_judged,
         "words": node.quiet_words() if node.is_quiet else "",
         "shared": "" if entry is None else ", ".join(map(one_line, entry.shared_with)),
         "remark": remark,

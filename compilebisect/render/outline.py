@@ -47,9 +47,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return not self.findings and all(state in QUIET for state in self.tally)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether none of its modules ran."""
-        return not any(self.tally.get(state) for state in ("ok", "implied", "container"))
+    def is_judged(self) -> bool:
+        """Whether modules of it ran, and none of these was skipped."""
+        has_run = any(self.tally.get(state) for state in ("ok", "implied", "container"))
+        return has_run and not self.tally.get("skipped")
 
     def quiet_words(self) -> str:
         """Say what a healthy line holds: `24 modules (12 implied)`; empty for one compiled module."""

@@ -121,7 +121,7 @@ def _append_mark(text: Text, finding: Finding, *, is_first: bool) -> None:
 
 
 def _quiet_text(node: Node) -> Text:
-    text = Text(DASH, "dim") if node.is_idle else Text(TICK, "green")
+    text = Text(TICK, "green") if node.is_judged else Text(DASH, "dim")
     words = node.quiet_words()
     return text.append(f" {words}", "dim") if words else text
 

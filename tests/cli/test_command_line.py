@@ -205,6 +205,16 @@ class TestRun:
         scripted_run(KeyboardInterrupt())
         assert main(["model.py:Net"]) == 130
 
+    def test_sigterm_ends_a_run_as_an_interrupt_does(self) -> None:
+        program = (
+            "import os, signal\n"
+            "import compilebisect.__main__ as entry, compilebisect.cli.main as command_line\n"
+            "command_line.run_command_line = lambda words: os.kill(os.getpid(), signal.SIGTERM)\n"
+            "raise SystemExit(entry.main([]))"
+        )
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
+
     def test_internal_error_is_short_and_has_its_traceback_only_with_v(
         self, scripted_run: Scripted, capsys: pytest.CaptureFixture[str]
     ) -> None:

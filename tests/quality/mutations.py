@@ -77,7 +77,7 @@ class Result(NamedTuple):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether no more of the fault leaves the module than rounding may bring, as behind a softmax that it shifts."""
+        """Whether no more of it leaves the module than rounding may bring, as behind a softmax that it shifts."""
         return not self.found and self.effect <= 1.0
 
 
