@@ -109,7 +109,7 @@ class ValueBuilder:
             raise NotRebuildable(str(error)) from error
 
     def value(self, value: Any, path: str) -> Value:
-        """Return the value of an object that the program will be able to reach as `path`.
+        """Return the value of an object that the program will be able to reach as `path`, or not at all if empty.
 
         An object that occurs twice in it becomes a variable of its own first.
 
@@ -148,7 +148,8 @@ class ValueBuilder:
         if made is not None:
             if any(id(value) in pending for pending in self._pending):
                 raise _OccursTwice(value)
-            return Ref(made)
+            if made:  # else it was an argument somewhere, where nothing can reach it any more
+                return Ref(made)
         if id(value) in self._open:
             raise NotRebuildable(f"{type(value).__name__} contains itself")
         self._open.add(id(value))

@@ -32,14 +32,19 @@ def ablation_lines(case: ReproCase, script: Path, runner: ScriptRunner, *, envir
     if case.fault.shows_with_any_backend or case.backend != Rung.INDUCTOR.value:
         return lines
     text = with_deadline(script.read_text(encoding="utf-8"), HANG_S)
+    tensors = script.with_suffix(".safetensors")
     seen = []
     for rung in Rung:
         trial = script.with_name(f".{script.stem}_{rung.value}.py")
         trial.write_text(_COMPILE.sub(rf'torch.compile(\1, backend="{rung.value}"', text), encoding="utf-8")
+        linked = trial.with_suffix(".safetensors")  # a script finds its tensors by its own name
         try:
+            if tensors.exists():
+                linked.symlink_to(tensors.name)
             end = runner.run(trial, timeout_s=case.deadline_s + 60, environment=environment)
         finally:
             trial.unlink(missing_ok=True)
+            linked.unlink(missing_ok=True)
         proof = judge(end, case.fault, place_code(case)).proof
         words = {Proof.SHOWN: "FAIL", Proof.GONE: "pass"}
         seen.append(f"{rung.value} {words.get(proof, proof.value)}")

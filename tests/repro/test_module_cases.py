@@ -58,6 +58,11 @@ TORCH_MODULES = [
     (nn.Embedding(5, 3, padding_idx=0), "torch.nn.Embedding(5, 3, padding_idx=0)"),
     (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), "TransformerEncoderLayer"),
     (nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU())), "torch.nn.Sequential(torch.nn.Linear(2, 2)"),
+    # the copies share the tuple that each hands to its norms
+    (
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2),
+        "layers[1].norm2 = torch.nn.LayerNorm((8,))",
+    ),
     (nn.ModuleDict({"a": nn.Identity(), "b c": nn.Linear(1, 1)}), "torch.nn.ModuleDict"),
 ]
 
