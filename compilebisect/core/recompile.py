@@ -105,12 +105,22 @@ def judge_recompiles(
         for group in groups.values()
         if not (can_turn_dynamic and all(event.is_first_change for event in group))
     ]
-    faults += [
-        _fault_of_siblings(group, limit)
-        for group in siblings.values()
-        if max(event.entries for event in group) >= limit
-    ]
+    beyond: list[list[RecompileEvent]] = []
+    for group in siblings.values():
+        if max(event.entries for event in group) >= limit and not any(_is_same_cause(group, other) for other in beyond):
+            beyond.append(group)
+    faults += [_fault_of_siblings(group, limit) for group in beyond]
     return Recompiles(len(events), tuple(faults))
+
+
+def _is_same_cause(group: Sequence[RecompileEvent], other: Sequence[RecompileEvent]) -> bool:
+    """Say whether the same instances differ in the same thing, in two functions or two parts of one."""
+    return group[-1].what == other[-1].what and not set(_instances(group)).isdisjoint(_instances(other))
+
+
+def _instances(group: Sequence[RecompileEvent]) -> tuple[str, ...]:
+    paths = [path for event in group for path in (event.made_for, event.instance)]
+    return tuple(dict.fromkeys(path for path in paths if path is not None))
 
 
 def _fault(group: Sequence[RecompileEvent], limit: int, *, in_variants: bool) -> Fault:
@@ -134,8 +144,7 @@ def _fault(group: Sequence[RecompileEvent], limit: int, *, in_variants: bool) ->
 
 def _fault_of_siblings(group: Sequence[RecompileEvent], limit: int) -> Fault:
     last = group[-1]
-    instances = [path for event in group for path in (event.made_for, event.instance)]
-    owners = tuple(dict.fromkeys(path for path in instances if path is not None))
+    owners = _instances(group)
     located = next((event for event in group if event.frames), last)
     message = (
         f"{last.frame.function} is compiled anew for each of {len(owners)} instances ({last.change}); beyond "

@@ -86,6 +86,18 @@ def test_more_instances_than_the_limit_are_a_fault_of_them_all():
     assert "recompile_limit" in fault.hint
 
 
+def test_instances_that_differ_in_two_functions_by_one_attribute_are_one_fault():
+    def between(line: int, **fields: object) -> list[RecompileEvent]:
+        frame = Frame(file="m.py", line=line, function="forward")
+        return [
+            counted(n, owner=None, frame=frame, instance=f"layers.{n + 1}", made_for=f"layers.{n}", **fields)
+            for n in range(9)
+        ]
+
+    assert len(faults([*between(10), *between(14)])) == 1, "a function and what is left of it after a graph break"
+    assert len(faults([*between(10), *between(14, subject="self.width")])) == 2
+
+
 def test_what_two_modules_change_are_two_faults():
     assert len(faults([counted(0), counted(0, owner="head")])) == 2
 
