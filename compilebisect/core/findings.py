@@ -222,7 +222,8 @@ def summary_of(fault: Fault, class_name: str) -> str:
     if fault.kind is Kind.GRAPH_BREAK:
         code = f" at `{fault.location.code}`" if fault.location else ""
         hidden = " (hidden by another one)" if fault.evidence.get("hidden_behind") else ""
-        return f"graph break{code}: {fault.type}{hidden}"
+        operator = f" ({fault.failed_operator})" if fault.failed_operator else ""
+        return f"graph break{code}: {fault.type}{operator}{hidden}"
     if fault.kind is Kind.DIVERGENCE:
         where = ", only in place" if fault.evidence.get("only_in_place") else ""
         return f"compiled {class_name} differs from eager{where}: {first}"

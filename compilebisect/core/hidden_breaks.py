@@ -31,11 +31,9 @@ def look_behind_breaks(
     if place is None or not observation.completed:
         return
     below = {fault_key(fault) for faults in judge.introduced_below(place).values() for fault in faults}
-    own = [item for item in result.introduced if item.fault.kind is Kind.GRAPH_BREAK]
+    own = [item for item in result.introduced if _is_of_dynamo(item.fault)]
     if not own and not any(_skips_code_of(tree, place, fault) for fault in observation.faults):
         return
-    if not all(fault.shows_with_any_backend for fault in observation.faults if fault.kind is Kind.GRAPH_BREAK):
-        return  # there is no expression to mend: Dynamo traced it all
     seen = yield Probe(
         unit=unit.id,
         path=place,
@@ -74,9 +72,14 @@ def _place(unit: Unit, observation: Observation) -> str | None:
     return next((path for path in unit.paths if by_instance.get(path)), None)
 
 
+def _is_of_dynamo(fault: Fault) -> bool:
+    """Whether it is a break at an expression: what the backend does not take, Dynamo has traced."""
+    return fault.kind is Kind.GRAPH_BREAK and fault.shows_with_any_backend
+
+
 def _skips_code_of(tree: ModuleTree, path: str, fault: Fault) -> bool:
     """Return whether a break makes Dynamo give up on a function that is not known to be of a module below."""
-    if fault.kind is not Kind.GRAPH_BREAK:
+    if not _is_of_dynamo(fault):
         return False
     below = [span for other in tree.descendants(path) for span in tree[other].methods]
     own = list(tree[path].methods)

@@ -5,6 +5,7 @@ Plain frozen data shared by every layer. Nothing here judges; see `blame` for th
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any
 
@@ -50,6 +51,7 @@ class Rung(str, Enum):
 
 #: torch's type of a graph break where the backend, rather than Dynamo, meets what it cannot trace.
 BACKEND_FAILED = "Backend compiler exception"
+_FAILED_WITH = re.compile(r"failed with (\w+\.\w+\.\w+)\. ")
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -86,6 +88,12 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     def shows_with_any_backend(self) -> bool:
         """Whether Dynamo brings it by itself, so that the cheapest backend shows it too."""
         return self.kind in (Kind.GRAPH_BREAK, Kind.RECOMPILE) and self.type != BACKEND_FAILED
+
+    @property
+    def failed_operator(self) -> str:
+        """The operator that the backend could not trace, as torch names it; empty where it names none."""
+        named = _FAILED_WITH.search(self.message) if self.type == BACKEND_FAILED else None
+        return named[1] if named else ""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

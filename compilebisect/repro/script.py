@@ -14,7 +14,7 @@ from typing import Any
 
 import jinja2
 
-from compilebisect.core.outcome import BACKEND_FAILED, Kind
+from compilebisect.core.outcome import Kind
 from compilebisect.core.recompile import CALLS_IN_A_ROW
 from compilebisect.core.repro_case import Graph, Program, ReproCase, Statement, Value
 from compilebisect.repro.expression import graph_text, statement_text, value_text
@@ -275,15 +275,12 @@ def _user_folders(case: ReproCase, script_dir: Path) -> str:
     return "".join(f"{json.dumps(folder)}, " for folder in dict.fromkeys(folders)).rstrip()
 
 
-_FAILED_WITH = re.compile(r"failed with [\w.]+(?=\. )")
-
-
 def _conditions(case: ReproCase, code: str) -> str:
     """Return the condition under which the text of a break or an error tells of the same fault."""
     what = case.fault.type
     same = f"{what!r} in names" if case.fault.kind is Kind.ERROR else f"{what!r} in text"
-    if case.fault.type == BACKEND_FAILED and (named := _FAILED_WITH.search(case.fault.message)):
-        same += f" and {named[0]!r} in text"  # another operator may well fail in the same way
+    if operator := case.fault.failed_operator:
+        same += f" and {f'failed with {operator}'!r} in text"  # another operator may well fail in the same way
     return f"{same} and {code!r} in text" if code else same
 
 

@@ -85,7 +85,7 @@ def _holds(event: BreakEvent, other: BreakEvent) -> bool:
         other.compiled_place != event.compiled_place
         and _message_parts(other.message)[0] == _message_parts(event.message)[0]
         and any(
-            (line.filename, line.name) == (file, event.compiled_frame)
+            (line.filename, without_resume_prefix(line.name)) == (file, without_resume_prefix(event.compiled_frame))
             and first <= (line.lineno or 0) <= event.compiled_end
             for line in other.stack
         )

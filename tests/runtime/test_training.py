@@ -260,4 +260,5 @@ def test_what_the_backend_cannot_trace_belongs_to_the_module_that_calls_it_alone
     assert introduced(walk) == {"around.inner": [Kind.GRAPH_BREAK]}
     (item,) = walk.results[walk.unit_of["around.inner"].id].introduced
     assert item.fault.stage is Stage.AOT_AUTOGRAD
+    assert item.fault.failed_operator == "compilebisect_training_tests.twice_backward.default"
     assert walk.results[walk.unit_of[""].id].inherited, "the whole model breaks for it"
