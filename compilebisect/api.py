@@ -190,6 +190,9 @@ def _output_folder(name: str) -> Path:
         raise UsageError(
             f"the folder for the results cannot be made: {error}", where="--out", fix="Name another folder."
         ) from error
+    if (report := out / "report.json").exists():  # what an earlier run left would pass for what this one found
+        for left in (*out.glob("repro_F*.*"), *out.glob("early_*.*"), report):
+            left.unlink()
     return out
 
 

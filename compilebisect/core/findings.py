@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from compilebisect.core.blame import has_user_stack
 from compilebisect.core.break_evidence import break_evidence
-from compilebisect.core.fingerprint import FaultKey, fault_key, fingerprint, worst
+from compilebisect.core.fingerprint import FaultKey, fault_key, fingerprint, reason_of, worst
 from compilebisect.core.judge import LEFT_OUT
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Fault, Frame, Kind
@@ -235,7 +235,8 @@ def summary_of(fault: Fault, class_name: str) -> str:
         return f"{class_name} is slower when it is compiled: {first}"
     if fault.kind is Kind.TIMEOUT:
         return f"compiling {class_name} did not finish: {first}"
-    return f"{fault.type} when {class_name} is compiled: {_shortened(first)}"
+    reason = reason_of(fault.message) or first
+    return f"{fault.type} when {class_name} is compiled: {_shortened(reason)}"
 
 
 def _how_often(fault: Fault) -> str:

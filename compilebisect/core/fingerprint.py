@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
+import re
 from pathlib import PurePath
 
 from compilebisect.core.outcome import Fault, Kind
 
 FaultKey = tuple[str, str, str, str]
+# Words between blanks, with no sign of code, number or name at either end.
+_PLAIN_WORDS = re.compile(r"(?<![^\s])[A-Za-z]+(?:'[a-z]+)?(?: [A-Za-z]+(?:'[a-z]+)?)*(?=[\s.,;:!?]*(?:\s|$))")
+_CUSTOM_OPERATOR = re.compile(r"(?<![\w:])(?!aten::|prims?::|c10::|at::|std::|torch::)[A-Za-z_]\w*::\w+")
+_EXCEPTION_NAMES = re.compile(r"^(?:[\w.]*(?:Error|Exception|Failed|Interrupt|Warning): )+")
 
 
 def fault_key(fault: Fault) -> FaultKey:
@@ -37,6 +43,27 @@ def fingerprint(fault: Fault, class_name: str) -> str:
         parts += [PurePath(place.file).name, place.function, " ".join(place.code.split())]
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:12]
     return f"{fault.kind.value}-{digest}"
+
+
+def telling_words(fault: Fault) -> tuple[str, ...]:
+    """Return what the text of an error must hold, for an exception of a type that many faults have.
+
+    Of the line that says what is wrong these are the longest run of plain words, of three at least, and the custom
+    operators that it names. Sizes, addresses, paths and quoted names change with what a script is made of.
+    """
+    if fault.kind is not Kind.ERROR or not hasattr(builtins, fault.type):
+        return ()
+    line = reason_of(fault.message)
+    runs = max(_PLAIN_WORDS.findall(line), key=len, default="")
+    words = (runs,) if runs.count(" ") >= 2 else ()
+    return (*words, *dict.fromkeys(_CUSTOM_OPERATOR.findall(line)))
+
+
+def reason_of(message: str) -> str:
+    """Return the line of an exception's text that says what is wrong, without the names of exceptions around it."""
+    inner = message.rpartition(" raised:\n")[2]
+    line = next((text.strip() for text in inner.splitlines() if text.strip()), "")
+    return _EXCEPTION_NAMES.sub("", line)
 
 
 def worst(kinds: list[Kind]) -> Kind | None:

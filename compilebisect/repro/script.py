@@ -14,6 +14,7 @@ from typing import Any
 
 import jinja2
 
+from compilebisect.core.fingerprint import telling_words
 from compilebisect.core.outcome import Kind
 from compilebisect.core.recompile import CALLS_IN_A_ROW
 from compilebisect.core.repro_case import Graph, Program, ReproCase, Statement, Value
@@ -279,6 +280,8 @@ def _conditions(case: ReproCase, code: str) -> str:
     """Return the condition under which the text of a break or an error tells of the same fault."""
     what = case.fault.type
     same = f"{what!r} in names" if case.fault.kind is Kind.ERROR else f"{what!r} in text"
+    for words in telling_words(case.fault):
+        same += f" and {words!r} in text"
     if operator := case.fault.failed_operator:
         same += f" and {f'failed with {operator}'!r} in text"  # another operator may well fail in the same way
     return f"{same} and {code!r} in text" if code else same

@@ -189,6 +189,11 @@ def fault_from_error(error: BaseException) -> Fault:
             f"The fake kernel of {operator[1]} gives other sizes, strides or dtypes than its kernel; "
             f"torch.library.opcheck(torch.ops.{operator[1]}, args) tells which."
         )
+    if "no fake impl" in text:
+        hint = (
+            "Register a fake kernel for the operator that is named there (torch.library.register_fake); one that only "
+            "the backward pass calls needs it too."
+        )
     if known is None:
         frames = frames_of(traceback.extract_tb(error.__traceback__))
         stage = Stage.RUNTIME
@@ -213,6 +218,7 @@ def fault_from_error(error: BaseException) -> Fault:
         # After capture, Dynamo's stack only says where the graph ended, which has nothing to do with the fault.
         frames=frames if is_dynamo else (),
         location=frames[-1] if frames and is_dynamo else None,
+        hint=hint,
         evidence=evidence,
     )
 

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from compilebisect.core.fingerprint import fault_key, fingerprint, worst
+from compilebisect.core.fingerprint import fault_key, fingerprint, reason_of, telling_words, worst
 from compilebisect.core.outcome import Fault, Frame, Kind, Stage
 
 BREAK = Fault(
@@ -48,3 +49,35 @@ def test_a_place_without_user_frames_is_no_part_of_the_identity():
 def test_crash_is_worse_than_a_graph_break():
     assert worst([Kind.GRAPH_BREAK, Kind.CRASH, Kind.ERROR]) is Kind.CRASH
     assert worst([]) is None
+
+
+RAISED = "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\n"
+
+
+@pytest.mark.parametrize(
+    ("type", "message", "words"),
+    [
+        (
+            "RuntimeError",
+            RAISED + "RuntimeError: There was no fake impl registered for <CustomOpDef(mine::grad)>. This is necessary",
+            ("There was no fake impl registered for", "mine::grad"),
+        ),
+        (
+            "RuntimeError",
+            "RuntimeError: shape '[4, 3]' is invalid for input of size 8",
+            ("is invalid for input of size",),
+        ),
+        ("RuntimeError", "RuntimeError: aten::mm failed", ()),
+        ("KeyError", "KeyError: 'a'", ()),
+        ("AssertionError", "AssertionError: expected size 4==4, stride 8==16 at dim=0", ()),
+        ("CompilationError", "a type that tells enough by itself", ()),
+    ],
+)
+def test_an_error_of_a_common_type_is_told_by_words_that_stay(type, message, words):
+    assert telling_words(Fault(kind=Kind.ERROR, type=type, message=message)) == words
+
+
+def test_the_reason_is_what_the_innermost_exception_says():
+    assert reason_of(RAISED + "RuntimeError: no good\nat line 3") == "no good"
+    assert reason_of("torch._inductor.exc.InductorError: AssertionError: odd size") == "odd size"
+    assert reason_of("ValueError") == "ValueError"
