@@ -140,7 +140,12 @@ def watch_compile(*, on_phase: Callable[[str], None] = lambda phase: None) -> It
         operators = sum(node.op in ("call_function", "call_method", "call_module") for node in gm.graph.nodes)
         watcher.operators += operators
         watcher.on_phase("backend")
-        compiled = call_compiler(self, gm, example_inputs)
+        try:
+            compiled = call_compiler(self, gm, example_inputs)
+        except exc.RestartAnalysis:  # the frame is traced again, and this graph is dropped
+            watcher.graph_count -= 1
+            watcher.operators -= operators
+            raise
         watcher.on_phase("dynamo")
         return _counting_runs(compiled, operators)
 

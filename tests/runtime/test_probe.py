@@ -6,12 +6,14 @@ from typing import ClassVar
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.outcome import Kind, Stage
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.golden import CallLog, Capture, watch_calls
 from compilebisect.runtime.probe import probe
+from compilebisect.runtime.torch_internals import watch_compile
 
 logger = logging.getLogger(__name__)
 
@@ -441,3 +443,19 @@ def test_instances_beyond_the_limit_of_recompiles_are_compiled_all_the_same(tmp_
     assert {path: [fault.kind for fault in faults] for path, faults in seen.faults_by_instance.items()} == {
         "3": [Kind.DIVERGENCE]
     }
+
+
+def test_a_graph_that_the_backend_sends_back_to_be_traced_again_counts_once():
+    # Inductor does so with dynamic shapes, to turn numbers into tensors.
+    sent: list[torch.fx.GraphModule] = []
+
+    def backend(gm, inputs):
+        sent.append(gm)
+        if len(sent) == 1:
+            raise TensorifyScalarRestartAnalysis
+        return gm.forward
+
+    with watch_compile() as watcher:
+        torch.compile(nn.Linear(2, 2), backend=backend)(torch.ones(1, 2))
+    assert len(sent) == 2
+    assert (watcher.graph_count, watcher.operators) == (1, 1)
