@@ -106,8 +106,11 @@ class SlowdownSearch:
         if len(breaking) == 1:
             owner = breaking[0]
             self._results[unit.id].inherited.append(InheritedFault(fault=fault))
+            notes = self._results[owner.id].notes
+            notes[:] = [note for note in notes if note != _ENTERING]  # of its own time, which is no excuse here
             name = f"'{unit.path}'" if unit.path else "the whole model"
-            seen = msgspec.structs.replace(fault, message=f"{fault.message} ({name}, whose graph it breaks)")
+            message = f"{fault.message} (measured on {name}, whose graph it breaks)"
+            seen = msgspec.structs.replace(fault, message=message)
             item = IntroducedFault(path=owner.path, fault=seen, seen_in=unit.path)
         else:
             owner = unit

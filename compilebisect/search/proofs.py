@@ -15,6 +15,7 @@ from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.core.unit_result import IntroducedFault, Probe
 from compilebisect.errors import CannotTestError
+from compilebisect.repro.check_part import model_lines
 from compilebisect.repro.prove import Confirmation, confirm, report_entry
 from compilebisect.repro.script import (
     UnwritableCase,
@@ -101,7 +102,7 @@ class Prover:
             return None
         _, script, operators = self._written
         text = script.read_text(encoding="utf-8")
-        return Repro(path=script.name, ops=operators, lines=line_count(text), note=note)
+        return Repro(path=script.name, ops=operators, lines=line_count(text), model_lines=model_lines(text), note=note)
 
     def _first_that_shows(
         self, cases: Iterator[ReproCase], script: Path

@@ -111,7 +111,8 @@ def test_a_model_that_is_slow_for_one_break_blames_who_brings_it():
     assert slow(walk) == ["enc.a"]
     found = Verdicts(walk, "", (Kind.SLOWDOWN,))
     assert found.findings[0].evidence["only_inside"] == ""
-    assert "the whole model, whose graph it breaks" in found.findings[0].summary
+    assert "measured on the whole model, whose graph it breaks" in found.findings[0].summary
+    assert not any("no finding" in note for note in walk.results[walk.unit_of["enc.a"].id].notes)
     assert found.modules()[0].origin == "inherited"
 
 
