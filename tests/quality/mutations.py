@@ -203,7 +203,7 @@ def plant_all(case: Case, device: str, lists_found: bool) -> tuple[list[Result],
             continue
         results.append(result)
         if lists_found or not result.found:
-            text = "found" if result.found else f"NOT FOUND, said {result.said}, effect {result.effect:.2g}"
+            text = "found" if result.found else f"NOT FOUND, said {result.said}, effect {result.effect:.3g}"
             print(f"{case.name}: {tuple(fault)}: {text}", file=sys.stderr, flush=True)
     print(f"{case.name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
     return results, [f"{case.name}: {path} {kinds}" for path, kinds in lab.false_alarms.items()]
