@@ -212,7 +212,8 @@ class TestRun:
             "command_line.run_command_line = lambda words: os.kill(os.getpid(), signal.SIGTERM)\n"
             "raise SystemExit(entry.main([]))"
         )
-        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        root = Path(compilebisect.__file__).parents[1]
+        ended = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True)
         assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
 
     def test_internal_error_is_short_and_has_its_traceback_only_with_v(
