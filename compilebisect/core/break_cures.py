@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from compilebisect.core.outcome import Fault
+from compilebisect.core.words import plural
 
 _IS_COMPILING = "if not torch.compiler.is_compiling():"
 
@@ -228,7 +229,7 @@ def checked_hint(hint: str, checks: Sequence[CureCheck], *, has_others: bool) ->
 def _seen(check: CureCheck) -> str:
     if not check.graphs:  # what else breaks leaves no graph
         return "this break is gone"
-    return f"this module has {'1 graph' if check.graphs == 1 else f'{check.graphs} graphs'}"
+    return f"this module has {plural(check.graphs, 'graph')}"
 
 
 def evidence_of(checks: Sequence[CureCheck]) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from compilebisect.core.mended_source import Site
 from compilebisect.core.outcome import Frame
+from compilebisect.core.words import plural
 
 # What only the tool itself needs.
 _RAW = ("skipped_frames", "hidden_behind", "mended")
@@ -79,12 +80,8 @@ def _consequence(evidence: Mapping[str, Any], said: Mapping[str, Any], functions
         parts[0] += f", since {said['because']}"
     graphs = evidence.get("graphs", {})
     if graphs and graphs["with"] != graphs["without"] and graphs["without"]:
-        parts.append(f"{_counted(graphs['with'], 'graph')} instead of {graphs['without']}")
+        parts.append(f"{plural(graphs['with'], 'graph')} instead of {graphs['without']}")
     operators = evidence.get("operators_in_graphs", {})
     if operators and (lost := operators["without"] - operators["with"]) > 0:
-        parts.append(f"{_counted(lost, 'operator')} that a graph would hold {'runs' if lost == 1 else 'run'} outside")
+        parts.append(f"{plural(lost, 'operator')} that a graph would hold {'runs' if lost == 1 else 'run'} outside")
     return "; ".join(parts)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

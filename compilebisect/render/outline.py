@@ -8,7 +8,8 @@ import msgspec
 
 from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Finding, ModuleEntry, Report
-from compilebisect.render.wording import modules_of, number_ranges, one_line, plural
+from compilebisect.core.words import plural
+from compilebisect.render.wording import modules_of, number_ranges, one_line
 
 # States that need no attention: the statuses, and two that only drawing knows. `implied` is ok without a compile
 # of its own; a `container` is never called itself but holds modules that are, like every ModuleList.

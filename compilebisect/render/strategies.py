@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.text import Text
 
 from compilebisect.core.strategies import Strategies, StrategyResult
-from compilebisect.render.wording import one_line, plural, seconds, visible
+from compilebisect.core.words import plural
+from compilebisect.render.wording import one_line, seconds, visible
 from compilebisect.render.wrap import wrapped
 
 HEADINGS = ("strategy", "compiles", "graphs", "guards", "compile", "total", "runs", "against static")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Finding, Location, Report, Repro
+from compilebisect.core.words import plural
 from compilebisect.settings import DEFAULT_KINDS
 
 # Marks of the drawings.
@@ -35,13 +36,6 @@ def one_line(text: str) -> str:
 def code_line(code: str) -> str:
     """Return a line of source for display: spaces inside it stay."""
     return visible(" ".join(code.strip().splitlines()))
-
-
-def plural(count: int, noun: str) -> str:
-    """Return `1 module`, `2 modules`, `2 crashes`."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {noun}es" if noun.endswith(("sh", "s", "x")) else f"{count} {noun}s"
 
 
 def kind_name(kind: Kind | str) -> str:

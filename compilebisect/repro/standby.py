@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # What `python SCRIPT` would do, but for the moment at which torch is imported.
@@ -32,23 +32,28 @@ runpy.run_path(script, run_name="__main__")
 """
 
 
+def start(
+    command: Sequence[str], env: Mapping[str, str], folder: Path | None = None, *, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
+    """Start an interpreter in a process group of its own, its output and errors in one pipe."""
+    return subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=dict(env),
+        cwd=folder,
+        start_new_session=True,
+    )
+
+
 class Standby:
     """A context manager around a number of interpreters; those that no script was given to end with it."""
 
     def __init__(self, number: int, *, python: str, env: Mapping[str, str]) -> None:
-        self._processes = [
-            subprocess.Popen(
-                [python, "-c", _WAIT],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                env=dict(env),
-                start_new_session=True,
-            )
-            for _ in range(number)
-        ]
+        self._processes = [start([python, "-c", _WAIT], env, stdin=subprocess.PIPE) for _ in range(number)]
 
     def __enter__(self) -> Standby:
         return self

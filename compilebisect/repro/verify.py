@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from compilebisect.core.outcome import Fault
-from compilebisect.repro.standby import Standby
+from compilebisect.repro.standby import Standby, start
 
 _VERDICT = re.compile(r"(FAULT SHOWN|FAULT GONE|CANNOT TELL): expected (.*); observed (.*); torch (\S+)$")
 _OBSERVED = re.compile(r'^(?P<kind>\w+) (?P<type>"(?:[^"\\]|\\.)*")(?: at (?P<code>"(?:[^"\\]|\\.)*"))?')
@@ -83,26 +83,12 @@ def run_fresh(
     try:
         for _ in range(runs):
             waiting = standby.run(script, env) if standby is not None and not args else None
-            processes.append(waiting or _start([python, str(script), *args], env, script.parent))
+            processes.append(waiting or start([python, str(script), *args], env, script.parent))
         return [_end_of(process, started, started + timeout_s, is_called_off) for process in processes]
     finally:
         for process in processes:
             _kill_group(process)  # compilers and other children of the script must not outlive it
             process.wait()
-
-
-def _start(command: Sequence[str], env: Mapping[str, str], folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=dict(env),
-        cwd=folder,
-        start_new_session=True,
-    )
 
 
 def _end_of(
