@@ -123,7 +123,8 @@ def in_place(steps: Steps) -> Steps:
     try:
         probe = next(steps)
         while True:
-            seen = yield msgspec.structs.replace(probe, in_place=True)
+            path = probe.compiles_only or probe.path
+            seen = yield msgspec.structs.replace(probe, path=path, compiles_only=None, in_place=True)
             probe = steps.send(_marked(seen))
     except StopIteration:
         return

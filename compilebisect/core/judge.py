@@ -143,12 +143,7 @@ class Judge:
                 result.introduced.append(item)
                 return
             # The code of a module below, which it reaches only where it stands here.
-            self._inherit(unit, fault, item.instances)
-            target = self._results[self._unit_of[owner].id]
-            if target.skipped != LEFT_OUT:
-                owners = fault.owners if len(fault.owners) > 1 else ()
-                owners = owners or tuple(moved_path(owner, place, other) for other in item.instances)
-                target.introduced.append(IntroducedFault(path=owner, fault=fault, seen_in=place, instances=owners))
+            self._give_to(owner, unit, item)
             return
         if (yield from self._is_of_left_out(unit, place, fault, fenced)):
             result.inherited.append(InheritedFault(fault=fault, instances=item.instances, is_of_left_out=True))
@@ -158,7 +153,45 @@ class Judge:
         if stage is None and self._has_ladder:
             stage = yield from self._climb(unit, place, fault, fenced)
         fault = msgspec.structs.replace(fault, stage=stage)
-        result.introduced.append(msgspec.structs.replace(item, path=place, fault=fault, region=region))
+        item = msgspec.structs.replace(item, path=place, fault=fault, region=region)
+        child = (yield from self._wrong_alone(unit, item, fenced)) if fault.kind is Kind.DIVERGENCE else None
+        if child is None:
+            result.introduced.append(item)
+        else:
+            self._give_to(child, unit, item)
+
+    def _give_to(self, owner: str, unit: Unit, item: IntroducedFault) -> None:
+        """Enter a fault that a unit shows as one of a module below, which shows it only where it stands there."""
+        self._inherit(unit, item.fault, item.instances)
+        target = self._results[self._unit_of[owner].id]
+        if target.skipped == LEFT_OUT:
+            return
+        owners = item.fault.owners if len(item.fault.owners) > 1 else ()
+        owners = owners or tuple(moved_path(owner, item.path, other) for other in item.instances)
+        target.introduced.append(IntroducedFault(path=owner, fault=item.fault, seen_in=item.path, instances=owners))
+
+    def _wrong_alone(
+        self, unit: Unit, item: IntroducedFault, fenced: tuple[str, ...]
+    ) -> Generator[Probe, Observation, str | None]:
+        """Return the innermost module of a region that brings a divergence while all around it runs in eager mode.
+
+        By itself it is within its tolerance, which can be wider than that of the module above it.
+        """
+        found: str | None = None
+        candidates: Sequence[str] = item.region
+        while candidates:
+            for path in candidates:
+                if path in fenced or path not in self._unit_of:
+                    continue
+                seen = yield Probe(
+                    unit=unit.id, path=item.path, compiles_only=path, fenced=fenced, purpose="alone inside"
+                )
+                if fault_key(item.fault) in {fault_key(other) for other in seen.faults}:
+                    found, candidates = path, self._tree.called_children(path)
+                    break
+            else:
+                break
+        return found
 
     def _is_of_left_out(
         self, unit: Unit, place: str, fault: Fault, fenced: tuple[str, ...]

@@ -33,6 +33,7 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     their own golden calls. `backend` is the name of the backend, `fenced` the paths of modules that stay eager.
     With `variants` the module is fed that many variants of its inputs in a row, and only recompiles are looked for;
     the variant with the number k has its golden calls in the folder that `variant_folder` gives.
+    With `compiles_only` all of `path` but that module below it runs in eager mode.
     With `in_place` the whole model runs, and only `path` and `instances` are compiled in it; `methods` names by path
     the methods besides `forward` through which they are entered.
     `tolerance` is (rtol, atol) for all modules, `tolerances` for those whose path fits a glob.
@@ -56,6 +57,7 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     variants: int = 0
     mends_breaks: bool = False
     breaks_below: tuple[FaultKey, ...] = ()
+    compiles_only: str | None = None
     in_place: bool = False
     methods: dict[str, tuple[str, ...]] = {}
 

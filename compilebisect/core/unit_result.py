@@ -18,8 +18,9 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     worker in which the model never ran. `instances` are further modules of the unit to be run through the code that
     was compiled for `path`, with the same modules below them fenced. With `variants` the module is fed that many
     variants of its inputs instead, and only recompiles are looked for. With `mends_breaks` its graph breaks are mended
-    instead, to see what lies behind them; `breaks_below` are those of modules below. `in_place` asks for a run of the
-    whole model in which nothing but `path` and `instances` is compiled.
+    instead, to see what lies behind them; `breaks_below` are those of modules below. With `compiles_only` nothing but
+    that module below `path` is compiled. `in_place` asks for a run of the whole model in which nothing but `path` and
+    `instances` is compiled.
     """
 
     unit: int
@@ -32,6 +33,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     variants: int = 0
     mends_breaks: bool = False
     breaks_below: tuple[FaultKey, ...] = ()
+    compiles_only: str | None = None
     in_place: bool = False
 
 

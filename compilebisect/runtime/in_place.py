@@ -76,6 +76,16 @@ def _ways(module: nn.Module, door: Door) -> list[str]:
     return [name for name in door.methods if isinstance(getattr(module, name, None), types.MethodType)]
 
 
+def compiled_inside(module: nn.Module, path: str, **options: Any) -> Callable[..., Any]:
+    """Return a function that calls a module of which nothing but the one at `path` below it is compiled.
+
+    `options` are those of `torch.compile`.
+    """
+    whole = InPlace(module, [Door(path)])
+    call = whole.with_compiled(whole.compiled(path, **options))
+    return lambda *args, **kwargs: call(*args, **kwargs)["output"]
+
+
 @contextlib.contextmanager
 def _standing(module: nn.Module, door: Door, compiled: Compiled, inside: list[dict[str, Any]]) -> Iterator[None]:
     """Let everything that enters a module pass its door for a while."""

@@ -27,6 +27,7 @@ from compilebisect.runtime.compare import Comparison
 from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.faults import fault_from_error, faults_from_breaks, faults_from_comparison
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
+from compilebisect.runtime.in_place import compiled_inside
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.recompile_calls import call_again
 from compilebisect.runtime.recompiles import RecompileLog
@@ -93,13 +94,22 @@ def compiled_run(
     """Compile a module as a user would and run it once on the oracle's inputs."""
     started = time.perf_counter()
     on_phase("running")  # where the code was compiled for another instance, Dynamo will not say so
-    function = torch.compile(module, **compile_options(order))
+    function = _compiled(module, order)
     with torch_internals.watch_compile(on_phase=on_phase) as watcher:
         try:
             record = oracle.run(function)
         except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
             return Compiled(function, None, error, watcher, time.perf_counter() - started)
     return Compiled(function, record, None, watcher, time.perf_counter() - started)
+
+
+def _compiled(module: nn.Module, order: ProbeOrder) -> Callable[..., Any]:
+    options = compile_options(order)
+    if order.compiles_only is None:
+        function: Callable[..., Any] = torch.compile(module, **options)
+        return function
+    below = order.compiles_only[len(order.path) + 1 if order.path else 0 :]
+    return compiled_inside(module, below, **options)
 
 
 def oracle_for(

@@ -32,6 +32,8 @@ _SERVICE = "compilebisect.runtime.service"
 _LOAD_TIMEOUT_S = 1800.0
 # Workers that went down through no fault of what they were asked, before the run is given up.
 _MAX_LOSSES = 5
+# Probes that look whether one fault, never a recompile, shows in another way.
+_ABOUT_ONE_FAULT = ("ladder", "region", "alone inside")
 # How long an errand may have to wait until it is looked at.
 _POLL_S = 0.05
 
@@ -205,10 +207,11 @@ class Bisection:
             tolerance=settings.tolerance,
             tolerances=self._tolerances,
             compares_values=self._compares_values(),
-            looks_for_recompiles=Kind.RECOMPILE in settings.check and probe.purpose not in ("ladder", "region"),
+            looks_for_recompiles=Kind.RECOMPILE in settings.check and probe.purpose not in _ABOUT_ONE_FAULT,
             variants=probe.variants,
             mends_breaks=probe.mends_breaks,
             breaks_below=probe.breaks_below,
+            compiles_only=probe.compiles_only,
             in_place=probe.in_place,
             methods=self._other_methods() if settings.context else {},
         )

@@ -20,7 +20,8 @@ LINES_PER_CLASS = 10
 class Planted:
     """A fault in the code of `path`, or in the interplay of several modules (`together`).
 
-    With `only_in_place` it needs the rest of the model around it.
+    With `only_in_place` it needs the rest of the model around it, and with `only_inside` that module, be it compiled or
+    not.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Planted:
         type_name: str = "planted",
         lowest_rung: Rung | None = None,
         only_in_place: bool = False,
+        only_inside: str | None = None,
     ) -> None:
         self.kind = kind
         self.path = path
@@ -38,6 +40,7 @@ class Planted:
         self.type = type_name
         self.lowest_rung = lowest_rung
         self.only_in_place = only_in_place
+        self.only_inside = only_inside
 
 
 class ScriptedModel:
@@ -112,13 +115,16 @@ class ScriptedModel:
         )
 
     def _observe(self, probe: Probe) -> Observation:
-        inside = self._compiled_paths(probe.path, set(probe.fenced))
+        inside = self._compiled_paths(probe.compiles_only or probe.path, set(probe.fenced))
+        running = self._paths(probe.path)
         faults: list[Fault] = []
         for planted in self.planted:
             members = planted.together or (planted.path,)
             if not all(member in inside for member in members):
                 continue
             if planted.only_in_place and not probe.in_place:
+                continue
+            if planted.only_inside is not None and planted.only_inside not in running:
                 continue
             if (
                 planted.lowest_rung

@@ -88,6 +88,36 @@ def test_an_interplay_of_children_names_the_smallest_region():
     assert [item.region for result in walk.results.values() for item in result.introduced] == [("b", "d")]
 
 
+@pytest.mark.parametrize("path", ["enc.b", "enc.b.x"])
+def test_a_divergence_that_a_module_alone_brings_inside_another_one_is_its_own(path: str):
+    """By itself it is within its tolerance, and the module above it would be blamed."""
+    model = ScriptedModel(NESTED, [Planted(Kind.DIVERGENCE, path, only_inside="enc")])
+    walk = model.walk()
+    assert introduced(walk) == [(path, "divergence")]
+    (item,) = walk.results[walk.unit_of[path].id].introduced
+    assert item.seen_in == "enc"
+
+
+def test_a_divergence_for_which_a_module_needs_compiled_code_around_it_is_an_interplay():
+    model = ScriptedModel(NESTED, [Planted(Kind.DIVERGENCE, together=["enc", "enc.b"])])
+    walk = model.walk()
+    assert introduced(walk) == [("enc", "divergence")]
+    assert walk.results[walk.unit_of["enc"].id].introduced[0].region == ("enc.b",)
+
+
+def test_a_divergence_inside_another_module_is_found_in_the_instance_that_brings_it():
+    layers = [f"layers.{number}" for number in range(3)]
+    children = {"": ["layers"], "layers": layers, **{layer: [f"{layer}.fc", f"{layer}.act"] for layer in layers}}
+    classes = dict.fromkeys(layers, "Layer")
+    classes |= {f"{layer}.{name}": name for layer in layers for name in ("fc", "act")}
+    planted = Planted(Kind.DIVERGENCE, "layers.1.fc", only_inside="layers.1")
+    model = ScriptedModel(children, [planted], classes=classes)
+    walk = model.walk()
+    assert introduced(walk) == [("layers.1.fc", "divergence")]
+    (item,) = walk.results[walk.unit_of["layers.1.fc"].id].introduced
+    assert item.instances == ("layers.1.fc",)
+
+
 def test_a_fault_of_the_modules_own_code_has_no_region():
     walk = ScriptedModel(NESTED, [Planted(Kind.ERROR, "enc.a")]).walk()
     assert [item.region for result in walk.results.values() for item in result.introduced] == [()]

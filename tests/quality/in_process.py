@@ -60,6 +60,7 @@ class Bench:
             seed=self.settings.seed,
             tolerance=tolerance,
             looks_for_recompiles=wanted.path == OPTIMIZER_PATH,
+            compiles_only=wanted.compiles_only,
             in_place=wanted.in_place,
             methods={path: self.tree[path].other_methods for path in self.tree} if self.settings.context else {},
         )

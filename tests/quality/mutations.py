@@ -143,7 +143,7 @@ class Lab:
         return self._healthy[wanted]
 
     def _observe(self, wanted: Probe) -> Observation:
-        PLANTED.root = self._bench.tree[wanted.path].class_name
+        PLANTED.root = self._bench.tree[wanted.compiles_only or wanted.path].class_name
         return self._bench.observe(wanted)
 
     def plant(self, fault: Fault) -> Result | None:
