@@ -14,12 +14,14 @@ from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.module_tree import ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation, Rung, Stage
 from compilebisect.core.reduce.search import smallest_subset
+from compilebisect.core.tolerance import ACCUMULATES_TO
 from compilebisect.core.unit_result import InheritedFault, IntroducedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit
 
 LEFT_OUT = "left out by --only or --skip"
 # After a crash or a hang each further probe of the same unit costs a worker, or the whole deadline.
 ENDS_PROCESS = (Kind.CRASH, Kind.TIMEOUT)
+_ONLY_TOGETHER = "it is small, and no module brings it by itself"
 STAGE_OF_RUNG = {
     Rung.EAGER: Stage.DYNAMO,
     Rung.AOT_EAGER: Stage.AOT_AUTOGRAD,
@@ -149,12 +151,16 @@ class Judge:
             result.inherited.append(InheritedFault(fault=fault, instances=item.instances, is_of_left_out=True))
             return
         region = yield from self._region(unit, place, fault, fenced)
-        stage = fault.stage
-        if stage is None and self._has_ladder:
+        item = msgspec.structs.replace(item, path=place, region=region)
+        child = None
+        if fault.kind is Kind.DIVERGENCE:
+            child = yield from self._wrong_alone(unit, item, fenced)
+            if (yield from self._only_adds_up(unit, item, child, fenced)):
+                result.notes.append(f"accumulated rounding: {_ONLY_TOGETHER}: {fault.message}")
+                return
+        if fault.stage is None and self._has_ladder:
             stage = yield from self._climb(unit, place, fault, fenced)
-        fault = msgspec.structs.replace(fault, stage=stage)
-        item = msgspec.structs.replace(item, path=place, fault=fault, region=region)
-        child = (yield from self._wrong_alone(unit, item, fenced)) if fault.kind is Kind.DIVERGENCE else None
+            item = msgspec.structs.replace(item, fault=msgspec.structs.replace(fault, stage=stage))
         if child is None:
             result.introduced.append(item)
         else:
@@ -192,6 +198,26 @@ class Judge:
             else:
                 break
         return found
+
+    def _only_adds_up(
+        self, unit: Unit, item: IntroducedFault, child: str | None, fenced: tuple[str, ...]
+    ) -> Generator[Probe, Observation, bool]:
+        """Return whether a small divergence takes several modules, and so may be their rounding taken together.
+
+        `child` is the one below that brings it alone, with all that is in it.
+        """
+        if item.fault.evidence.get("excess", ACCUMULATES_TO + 1.0) > ACCUMULATES_TO:
+            return False
+        if child is None:
+            return bool(item.region)
+        below = tuple(path for path in self._tree.called_children(child) if path not in fenced)
+        if not below:
+            return False
+        probe = Probe(
+            unit=unit.id, path=item.path, compiles_only=child, fenced=(*fenced, *below), purpose="alone inside"
+        )
+        seen = yield probe
+        return fault_key(item.fault) not in {fault_key(other) for other in seen.faults}
 
     def _is_of_left_out(
         self, unit: Unit, place: str, fault: Fault, fenced: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import traceback
 from contextlib import suppress
@@ -250,7 +251,15 @@ def faults_from_comparison(comparison: Comparison) -> list[Fault]:
                 ],
                 "count": len(comparison.differences),
                 "yardstick": first.verdict.yardstick if first.verdict is not None else "has to be equal",
+                **_excess_of(comparison),
                 "pass": "backward" if all(d.path.startswith("grad.") for d in comparison.differences) else "forward",
             },
         )
     ]
+
+
+def _excess_of(comparison: Comparison) -> dict[str, float]:
+    """Give how far values are off, in multiples of what is allowed, where that was measured for all that differs."""
+    measured = [item.verdict.excess if item.verdict is not None else None for item in comparison.differences]
+    known = [excess for excess in measured if excess is not None]
+    return {"excess": round(max(known), 3)} if len(known) == len(measured) and math.isfinite(max(known)) else {}

@@ -33,6 +33,7 @@ class Planted:
         lowest_rung: Rung | None = None,
         only_in_place: bool = False,
         only_inside: str | None = None,
+        evidence: dict[str, float] | None = None,
     ) -> None:
         self.kind = kind
         self.path = path
@@ -41,6 +42,7 @@ class Planted:
         self.lowest_rung = lowest_rung
         self.only_in_place = only_in_place
         self.only_inside = only_inside
+        self.evidence = evidence or {}
 
 
 class ScriptedModel:
@@ -104,7 +106,7 @@ class ScriptedModel:
             seen = self._observe(msgspec.structs.replace(probe, path=path, fenced=fenced))
             if differing := [fault for fault in seen.faults if fault.kind is Kind.DIVERGENCE]:
                 by_instance[path] = tuple(
-                    msgspec.structs.replace(fault, evidence={"instance": path}) for fault in differing
+                    msgspec.structs.replace(fault, evidence={**fault.evidence, "instance": path}) for fault in differing
                 )
         if not observation.completed:
             return observation
@@ -156,7 +158,7 @@ class ScriptedModel:
             return Fault(kind=planted.kind, type=planted.type, stage=Stage.DYNAMO, frames=frames, location=frames[-1])
         if planted.kind is Kind.RECOMPILE:
             return Fault(kind=planted.kind, type=planted.type, stage=Stage.DYNAMO, owners=(planted.path,))
-        return Fault(kind=planted.kind, type=planted.type)
+        return Fault(kind=planted.kind, type=planted.type, evidence=planted.evidence)
 
     def walk(self, **options: object) -> Walk:
         """Run the whole walk, checking after each step what must always hold."""

@@ -6,6 +6,7 @@ from compilebisect.core.tolerance import (
     ErrorFigures,
     Outcome,
     ValueFigures,
+    excess,
     floor_for,
     judge,
     reference_is_usable,
@@ -22,6 +23,21 @@ def figures(difference, **more):
 
 def test_a_difference_below_the_floor_is_fine_without_any_other_run():
     assert judge(figures((10 * EPS, 2 * EPS))).outcome is Outcome.OK
+
+
+def test_the_excess_of_a_divergence_is_measured_by_the_most_generous_yardstick():
+    """The figures of a small Phi in training, on a GPU: the root mean square decides, against float64."""
+    seen = figures(
+        (1.22e-5, 1.73e-6),
+        compiled=ErrorFigures(1.17e-5, 1.65e-6),
+        eager=ErrorFigures(1.99e-6, 4.31e-7),
+        nudged=ErrorFigures(3.08e-6, 6.15e-7),
+        repeated=ErrorFigures(0.0, 0.0),
+    )
+    verdict = judge(seen)
+    assert verdict.is_fault and verdict.excess == pytest.approx(1.24, abs=0.01)
+    assert excess(seen) == verdict.excess
+    assert judge(seen, tolerance=(0.0, 0.0)).excess is None
 
 
 def test_one_wrong_element_in_a_million_is_a_divergence():

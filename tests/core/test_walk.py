@@ -105,6 +105,28 @@ def test_a_divergence_for_which_a_module_needs_compiled_code_around_it_is_an_int
     assert walk.results[walk.unit_of["enc"].id].introduced[0].region == ("enc.b",)
 
 
+@pytest.mark.parametrize(
+    ("together", "only_inside", "excess", "is_rounding"),
+    [
+        (["", "enc", "head"], None, 1.3, True),
+        (["enc", "enc.a", "enc.b"], "", 1.3, True),  # all of it inside one child
+        (["", "enc", "head"], None, 2.5, False),
+        ([""], None, 1.3, False),  # the code of one module is no sum of many
+        (["enc.b.x"], "", 1.3, False),
+        (["enc.a"], "", 1.3, False),
+    ],
+)
+def test_a_small_divergence_that_takes_several_modules_is_accumulated_rounding(
+    together: list[str], only_inside: str | None, excess: float, is_rounding: bool
+):
+    planted = Planted(Kind.DIVERGENCE, together=together, only_inside=only_inside, evidence={"excess": excess})
+    model = ScriptedModel(NESTED, [planted])
+    walk = model.walk()
+    notes = [note for result in walk.results.values() for note in result.notes]
+    assert len([note for note in notes if "accumulated rounding" in note]) == is_rounding
+    assert bool(introduced(walk)) is not is_rounding
+
+
 def test_a_divergence_inside_another_module_is_found_in_the_instance_that_brings_it():
     layers = [f"layers.{number}" for number in range(3)]
     children = {"": ["layers"], "layers": layers, **{layer: [f"{layer}.fc", f"{layer}.act"] for layer in layers}}
