@@ -19,6 +19,8 @@ from compilebisect.core.unit_result import InheritedFault, IntroducedFault, Prob
 from compilebisect.core.units import Unit
 
 LEFT_OUT = "left out by --only or --skip"
+# Of fewer modules rounding does not add up to what is beyond the tolerance: a fault near it may hide in parts of them.
+MANY = 8
 # After a crash or a hang each further probe of the same unit costs a worker, or the whole deadline.
 ENDS_PROCESS = (Kind.CRASH, Kind.TIMEOUT)
 _ONLY_TOGETHER = "it is small, and no module brings it by itself"
@@ -202,16 +204,17 @@ class Judge:
     def _only_adds_up(
         self, unit: Unit, item: IntroducedFault, child: str | None, fenced: tuple[str, ...]
     ) -> Generator[Probe, Observation, bool]:
-        """Return whether a small divergence takes several modules, and so may be their rounding taken together.
+        """Return whether a small divergence takes many modules, and so may be their rounding taken together.
 
         `child` is the one below that brings it alone, with all that is in it.
         """
         if item.fault.evidence.get("excess", ACCUMULATES_TO + 1.0) > ACCUMULATES_TO:
             return False
+        together = [path for other in item.region for path in (other, *self._tree.descendants(other))]
         if child is None:
-            return bool(item.region)
+            return len(together) >= MANY
         below = tuple(path for path in self._tree.called_children(child) if path not in fenced)
-        if not below:
+        if len(self._tree.descendants(child)) < MANY:
             return False
         probe = Probe(
             unit=unit.id, path=item.path, compiles_only=child, fenced=(*fenced, *below), purpose="alone inside"

@@ -108,20 +108,21 @@ def test_a_divergence_for_which_a_module_needs_compiled_code_around_it_is_an_int
 @pytest.mark.parametrize(
     ("together", "only_inside", "excess", "is_rounding"),
     [
-        (["", "enc", "head"], None, 1.3, True),
-        (["enc", "enc.a", "enc.b"], "", 1.3, True),  # all of it inside one child
-        (["", "enc", "head"], None, 2.5, False),
-        ([""], None, 1.3, False),  # the code of one module is no sum of many
-        (["enc.b.x"], "", 1.3, False),
-        (["enc.a"], "", 1.3, False),
+        (["", "head"], None, 1.3, False),  # two modules are no sum of many
+        (["", *(f"net.{number}" for number in range(9))], None, 1.3, True),
+        (["", *(f"net.{number}" for number in range(9))], None, 2.5, False),
+        (["net", *(f"net.{number}" for number in range(9))], "", 1.3, True),  # all of it inside one child
+        (["net"], "", 1.3, False),
+        (["net.4"], "", 1.3, False),
+        ([""], None, 1.3, False),
     ],
 )
-def test_a_small_divergence_that_takes_several_modules_is_accumulated_rounding(
+def test_a_small_divergence_that_takes_many_modules_is_accumulated_rounding(
     together: list[str], only_inside: str | None, excess: float, is_rounding: bool
 ):
+    children = {"": ["net", "head"], "net": [f"net.{number}" for number in range(10)]}
     planted = Planted(Kind.DIVERGENCE, together=together, only_inside=only_inside, evidence={"excess": excess})
-    model = ScriptedModel(NESTED, [planted])
-    walk = model.walk()
+    walk = ScriptedModel(children, [planted]).walk()
     notes = [note for result in walk.results.values() for note in result.notes]
     assert len([note for note in notes if "accumulated rounding" in note]) == is_rounding
     assert bool(introduced(walk)) is not is_rounding
