@@ -30,6 +30,9 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 1500
 _PLACE = re.compile(r"Graph break(?: \(.*?\))? in user code at (.+):(\d+)$", re.MULTILINE)
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')
+# Where a function is given up, its comprehensions are compiled as frames of their own, which fail on the iterator
+# that they are handed: that follows from the break in the function, and is gone with it.
+_HANDED_ITERATOR = re.compile(r"name=__next__.*in <(listcomp|setcomp|dictcomp|genexpr)>\n[^\n]*\n[ ^]*\s*\Z", re.DOTALL)
 _TORCH = "/site-packages/torch/"
 # Loads the model and its inputs as a worker does, which takes no part in what is compared.
 _WHOLE_MODEL = """
@@ -107,7 +110,8 @@ def lines_in_log(model: Model, device: str) -> set[tuple[str, int]]:
     said = [line for line in ended.stdout.splitlines() if line.startswith("@")]
     if not said:
         raise RuntimeError(f"{model.name} could not be compiled:\n{ended.stderr[-2000:]}")
-    found = [_outside_torch(match, text) for text in json.loads(said[-1][1:]) for match in _PLACE.finditer(text)]
+    texts = [text for text in json.loads(said[-1][1:]) if not _HANDED_ITERATOR.search(text)]
+    found = [_outside_torch(match, text) for text in texts for match in _PLACE.finditer(text)]
     return {(Path(file).name, line) for file, line in filter(None, found)}
 
 
