@@ -1,7 +1,8 @@
-"""What to change so that a graph break is gone, by torch's type of it; and the switches of torch that may do alone.
+"""What to change so that a graph break is gone, by torch's type of it; and what of torch may do alone: a switch, or a
+decorator of the function that is called.
 
-Types that are not listed keep the hint that torch gives. Each switch was seen to admit what it is listed for with
-torch 2.11, 2.13 and 2.15; whether it does so in a user's module is tried there.
+Types that are not listed keep the hint that torch gives. Each switch and decorator was seen to admit what it is listed
+for with torch 2.11, 2.13 and 2.15; whether it does so in a user's module is tried there.
 """
 
 from __future__ import annotations
@@ -37,11 +38,26 @@ class Switch(msgspec.Struct, frozen=True):
         return f"{name}.add({added})" if len(self.functions) == 1 else f"{name} |= {{{added}}}"
 
 
+class Decorator(msgspec.Struct, frozen=True):
+    """One of torch's decorators, by its dotted name, for the function that is called where the graph breaks.
+
+    With `is_taken_off` that function has it, and the cure is to be without.
+    """
+
+    name: str
+    is_taken_off: bool = False
+
+    def text(self, function: str) -> str:
+        """Say in code what is done to a function."""
+        return f"{function} without {self.name}" if self.is_taken_off else f"{self.name}({function})"
+
+
 class Cure(msgspec.Struct, frozen=True):
-    """A remedy in words, and the sets of switches that may do alone, to be tried in this order."""
+    """A remedy in words, and what may do alone, to be tried in this order: sets of switches, then decorators."""
 
     hint: str
     switches: tuple[tuple[Switch, ...], ...] = ()
+    decorators: tuple[Decorator, ...] = ()
 
 
 class _Rule(msgspec.Struct, frozen=True):
@@ -75,7 +91,8 @@ _ITEM = Cure(
 )
 _CUSTOM_OPERATOR = Cure(
     "Wrap the call in a custom operator (torch.library.custom_op, with a fake kernel by register_fake), so that "
-    "Dynamo need not look inside; or move it out of the compiled part."
+    "Dynamo need not look inside; or move it out of the compiled part.",
+    decorators=(Decorator("torch._dynamo.dont_skip_tracing"), Decorator("torch.compiler.allow_in_graph")),
 )
 _RULES = (
     _Rule(
@@ -166,7 +183,10 @@ _RULES = (
     ),
     _Rule(
         r"torch\.compiler\.disable|torch\._dynamo\.disable",
-        Cure("Take torch.compiler.disable off the function, or call it outside of the compiled part."),
+        Cure(
+            "Take torch.compiler.disable off the function, or call it outside of the compiled part.",
+            decorators=(Decorator("torch.compiler.disable", is_taken_off=True),),
+        ),
     ),
     _Rule(
         r"torch\._dynamo\.graph_break",
@@ -200,12 +220,12 @@ _RULES = (
 
 
 def cure_of(fault: Fault) -> Cure:
-    """Return the remedy for a graph break; torch's own first hint, without switches, where none is known."""
+    """Return the remedy for a graph break; torch's own first hint, with nothing to try, where none is known."""
     return next((rule.cure for rule in _RULES if rule.fits(fault)), Cure(fault.hint))
 
 
 class CureCheck(msgspec.Struct, frozen=True):
-    """What was seen with switches on and all other breaks mended: whether it helps, and the graphs of the module."""
+    """What was seen with one cure and all other breaks mended: whether it helps, and the graphs of the module."""
 
     cure: str
     helps: bool
@@ -213,7 +233,7 @@ class CureCheck(msgspec.Struct, frozen=True):
 
 
 def checked_hint(hint: str, checks: Sequence[CureCheck], *, has_others: bool) -> str:
-    """Return a hint with what was seen when its switches were tried."""
+    """Return a hint with what was seen when its switches and decorators were tried."""
     others = ", with its other breaks mended" if has_others else ""
     helping = [check for check in checks if check.helps]
     said = [

@@ -58,6 +58,13 @@ def wider_site(tree: ast.Module, site: Site) -> Site | None:
     return site_of(min(around, key=_size), parents) if around else None
 
 
+def callee_site(tree: ast.Module, site: Site) -> Site | None:
+    """Return what is called in an expression, None where the expression is no call."""
+    parents = parents_of(tree)
+    calls = [node for node in parents if isinstance(node, ast.Call) and _span(node) == _span_of(site)]
+    return site_of(calls[0].func, parents) if calls else None
+
+
 def site_of(node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> Site:
     """Return the site of an expression."""
     return Site(*_span(node), is_test=_is_test(node, parents))

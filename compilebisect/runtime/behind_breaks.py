@@ -1,18 +1,17 @@
-"""A probe that mends the graph breaks of a module: what lies behind them, what each costs, and whether a switch is cure
-enough. It tells of graph breaks alone: what a mended module computes does not count.
+"""A probe that mends the graph breaks of a module: what lies behind them, what each costs, and whether a switch or a
+decorator is cure enough. It tells of graph breaks alone: what a mended module computes does not count.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import torch
 from torch import nn
 
-from compilebisect.core.break_cures import CureCheck, Switch, checked_hint, cure_of, evidence_of
+from compilebisect.core.break_cures import Cure, CureCheck, Switch, checked_hint, cure_of, evidence_of
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.module_tree import GoldenCall
@@ -20,6 +19,7 @@ from compilebisect.core.outcome import Fault, Observation
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.break_rounds import BreakRounds, OutOfTime, RunFailed, Traced
 from compilebisect.runtime.changed_code import file_text
+from compilebisect.runtime.decorated import decorated, named
 from compilebisect.runtime.mending import Mend
 from compilebisect.runtime.probe import RootInputs, compiled_run, fences, oracle_for
 from compilebisect.runtime.state import StateSnapshot
@@ -71,9 +71,10 @@ class _Look:
         self.notes: list[str] = []
         self.is_usable = True
 
-        def compile_and_run() -> Any:
+        def compile_and_run(backend: str) -> Any:
             with fences(model, order.fenced):
-                return compiled_run(module, order, oracle, on_phase=on_phase)
+                with_backend = msgspec.structs.replace(order, backend=backend)
+                return compiled_run(module, with_backend, oracle, on_phase=on_phase)
 
         self._rounds = BreakRounds(compile_and_run, lambda: oracle.run(module), call)
 
@@ -136,21 +137,44 @@ class _Look:
     def _with_cure(self, fault: Fault, key: FaultKey, *, can_try: bool) -> Fault:
         cure = cure_of(fault)
         checks: list[CureCheck] = []
-        for switches in cure.switches if can_try else ():
-            config = _config(switches)
-            seen = self._alone(key, config) if config is not None else None
-            if seen is not None:
-                # Another break in its place, or one that the switch brings, is no cure.
-                helps = set(seen.faults) <= set(self._rounds.last.faults)
-                checks.append(CureCheck("; ".join(switch.text for switch in switches), helps, seen.graphs))
-                if helps:
-                    break
+        for check in self._tried(cure, key) if can_try else ():
+            checks.append(check)
+            if check.helps:
+                break
         has_others = bool(self._rounds.mends(without=[key]))
         return msgspec.structs.replace(
             fault,
             hint=checked_hint(cure.hint, checks, has_others=has_others),
             evidence={**fault.evidence, **evidence_of(checks)},
         )
+
+    def _tried(self, cure: Cure, key: FaultKey) -> Iterator[CureCheck]:
+        for switches in cure.switches:
+            config = _config(switches)
+            seen = self._alone(key, config) if config is not None else None
+            if seen is not None:
+                yield CureCheck("; ".join(switch.text for switch in switches), self._is_gone(seen), seen.graphs)
+        callee = self._rounds.call_at(key) if cure.decorators else None
+        function = callee.values[0] if callee is not None else None
+        for decorator in cure.decorators:
+            other = decorated(function, decorator)
+            if callee is None or other is None:
+                continue
+            callee.values = [other] * len(callee.values)
+            text = decorator.text(getattr(function, "__name__", "it"))
+            try:
+                seen = self._rounds.traced_with(key, callee=callee)
+            except RunFailed as failed:
+                self.is_usable = not torch_internals.is_device_failure(failed.error)
+                yield CureCheck(text, False, 0)
+            except OutOfTime:
+                return
+            else:
+                yield CureCheck(text, self._is_gone(seen), seen.graphs)
+
+    def _is_gone(self, seen: Traced) -> bool:
+        """Say whether a cure helps: another break in its place, or one that the cure brings, is none."""
+        return set(seen.faults) <= set(self._rounds.last.faults)
 
     def _mended_texts(self, key: FaultKey) -> list[dict[str, Any]]:
         """Describe what stands in for the other breaks, as text that a script can hold."""
@@ -165,16 +189,8 @@ def _config(switches: Sequence[Switch]) -> dict[str, Any] | None:
         value = torch_internals.dynamo_config_value(switch.name)
         if value is None:
             return None
-        settings[switch.name] = {*value, *map(_named, switch.functions)} if switch.functions else True
+        settings[switch.name] = {*value, *map(named, switch.functions)} if switch.functions else True
     return settings
-
-
-def _named(name: str) -> Any:
-    module, *attributes = name.split(".")
-    value: Any = importlib.import_module(module)
-    for attribute in attributes:
-        value = getattr(value, attribute)
-    return value
 
 
 def _mended_text(mend: Mend) -> dict[str, Any] | None:

@@ -66,7 +66,7 @@ class BreakRounds:
     """The rounds for one module and call.
 
     Args:
-        compile_and_run: compiles the module up to its graphs and runs it once.
+        compile_and_run: compiles the module with the backend of that name and runs it once.
         run_eager: runs the module once in eager mode, on the same inputs.
         call: the golden call.
 
@@ -76,7 +76,9 @@ class BreakRounds:
         last: the run in which all that could be mended was.
     """
 
-    def __init__(self, compile_and_run: Callable[[], Compiled], run_eager: Callable[[], Any], call: GoldenCall) -> None:
+    def __init__(
+        self, compile_and_run: Callable[[str], Compiled], run_eager: Callable[[], Any], call: GoldenCall
+    ) -> None:
         self._compile_and_run = compile_and_run
         self._run_eager = run_eager
         self._call = call
@@ -117,14 +119,36 @@ class BreakRounds:
         """Return whether a break is gone once it is mended."""
         return key not in self.unmended and any(key == other for other, _ in self._mends.values())
 
-    def traced_with(self, key: FaultKey, config: Mapping[str, Any] | None = None) -> Traced:
+    def call_at(self, key: FaultKey) -> Mend | None:
+        """Return the mend of the function that is called where a break is, with the function as its values.
+
+        None where nothing is called there, or several functions are.
+        """
+        calls = [mend for other, mend in self._mends.values() if other == key]
+        callee = calls[0].callee() if len(calls) == 1 else None
+        if callee is None:
+            return None
+        try:
+            record_values([callee], self._run_eager)
+        except CannotMend:
+            return None
+        return callee if callee.values and all(value == callee.values[0] for value in callee.values) else None
+
+    def traced_with(self, key: FaultKey, config: Mapping[str, Any] | None = None, callee: Mend | None = None) -> Traced:
         """Trace the module with one break as it is and all others mended.
+
+        Args:
+            key: the break.
+            config: settings of Dynamo for this run.
+            callee: what is to be called at the break instead; its run goes through AOTAutograd, as a function that
+                Dynamo does not look into may fail there.
 
         Raises:
             RunFailed: the run fails.
             OutOfTime: it might take too long.
         """
-        return self._traced(self.mends(without=[key]), config or {})
+        mends = self.mends(without=[key])
+        return self._traced(mends, config) if callee is None else self._traced([*mends, callee], backend="aot_eager")
 
     def _mend(self, breaks: Sequence[tuple[BreakEvent, Fault]]) -> set[FaultKey]:
         """Take on what broke off in the last run; returns the breaks that have a new mend."""
@@ -166,7 +190,7 @@ class BreakRounds:
         self.unmended.setdefault(key, reason)
         self._mends = {place: pair for place, pair in self._mends.items() if pair[0] != key}
 
-    def _traced(self, mends: Sequence[Mend], config: Mapping[str, Any] | None = None) -> Traced:
+    def _traced(self, mends: Sequence[Mend], config: Mapping[str, Any] | None = None, backend: str = "eager") -> Traced:
         started = time.perf_counter()
         if started + 1.5 * self._longest_s > self._started + BUDGET_S:
             raise OutOfTime
@@ -175,7 +199,7 @@ class BreakRounds:
             mended(mends) if mends else nullcontext(),
             torch_internals.dynamo_config(config) if config else nullcontext(),
         ):
-            compiled = self._compile_and_run()
+            compiled = self._compile_and_run(backend)
         self._longest_s = max(self._longest_s, time.perf_counter() - started)
         if compiled.error is not None:
             raise RunFailed(compiled.error)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from compilebisect.core.mended_source import Place, Site, find_site, wider_site, with_replaced
+from compilebisect.core.mended_source import Place, Site, callee_site, find_site, wider_site, with_replaced
 from compilebisect.runtime.changed_code import CannotChange, changed_code, file_tree
 from compilebisect.runtime.values import clone_value
 
@@ -63,6 +63,11 @@ class Mend:
         if site is None:
             raise CannotMend("it breaks with a value in its place, too")
         return Mend(self.file, site)
+
+    def callee(self) -> Mend | None:
+        """Return the mend of what is called here, None where this is no call."""
+        site = callee_site(file_tree(self.file), self.site)
+        return None if site is None else Mend(self.file, site)
 
     @property
     def constant(self) -> ast.Constant | None:

@@ -251,6 +251,18 @@ def dynamo_config_value(name: str) -> Any:
     return getattr(config, name, None)
 
 
+def without_disable(function: Any) -> Callable[..., Any] | None:
+    """Return what `torch.compiler.disable` was put around, None where it was not.
+
+    Source: torch/_dynamo/eval_frame.py (`DisableContext`, `innermost_fn`); torch 2.11 to 2.15.
+    """
+    inner = getattr(function, "_torchdynamo_orig_callable", None)
+    if inner is None or not getattr(function, "_torchdynamo_disable", False):
+        return None
+    owner = getattr(function, "__self__", None)
+    return inner if owner is None else types.MethodType(inner, owner)
+
+
 RecompileError = exc.RecompileError
 
 

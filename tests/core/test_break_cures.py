@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilebisect.core.break_cures import CureCheck, checked_hint, cure_of
+from compilebisect.core.break_cures import CureCheck, Decorator, checked_hint, cure_of
 from compilebisect.core.outcome import Fault, Frame, Kind
 
 # As torch 2.11 to 2.15 write them: hints name other functions than the one that was called.
@@ -54,7 +54,13 @@ def test_a_module_without_any_graph_is_not_said_to_have_some() -> None:
 
 def test_an_unknown_type_keeps_what_torch_says() -> None:
     cure = cure_of(fault("Something new in torch 3"))
-    assert (cure.hint, cure.switches) == ("what torch says", ())
+    assert (cure.hint, cure.switches, cure.decorators) == ("what torch says", (), ())
+
+
+def test_a_decorator_is_said_as_code() -> None:
+    (decorator,) = cure_of(fault("Skip calling `torch.compiler.disable()`d function")).decorators
+    assert decorator.text("helper") == "helper without torch.compiler.disable"
+    assert Decorator("torch.compiler.allow_in_graph").text("helper") == "torch.compiler.allow_in_graph(helper)"
 
 
 def test_the_switch_for_logging_names_the_method_that_the_line_calls() -> None:

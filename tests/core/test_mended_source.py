@@ -7,6 +7,7 @@ import pytest
 from compilebisect.core.mended_source import (
     Place,
     Site,
+    callee_site,
     enclosing_block,
     find_site,
     wider_site,
@@ -145,6 +146,14 @@ def test_replaced_expressions_keep_everything_else_and_all_positions() -> None:
     assert [node.lineno for node in ast.walk(changed) if isinstance(node, ast.stmt)] == [
         node.lineno for node in ast.walk(tree()) if isinstance(node, ast.stmt)
     ]
+
+
+def test_what_is_called_in_an_expression_has_a_site_of_its_own() -> None:
+    tree = ast.parse("def f(x):\n    return lib.part(x).grow(\n        x)\n")
+    called = callee_site(tree, Site(2, 11, 3, 10))
+    assert called == Site(2, 11, 2, 27)
+    assert callee_site(tree, Site(2, 11, 2, 22)) == Site(2, 11, 2, 19)
+    assert callee_site(tree, Site(2, 11, 2, 19)) is None
 
 
 def test_values_get_into_a_text_whose_lines_stand_elsewhere() -> None:

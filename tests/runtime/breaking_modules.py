@@ -5,7 +5,9 @@ In a file of its own: pytest changes the code of tests, and only what runs as it
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import copy
 import functools
 
 import torch
@@ -123,3 +125,31 @@ class Child(nn.Module):
         x = self.proj(x)
         print("in a child")
         return x
+
+
+@torch.compiler.disable
+def kept_out(x):
+    return x.sigmoid() + 1
+
+
+@torch.compiler.disable
+def kept_out_for_a_reason(x):
+    print("seen")
+    return x.sigmoid() + 1
+
+
+class KeptOut(nn.Module):
+    def forward(self, x):
+        x = kept_out(x * 2)
+        x = kept_out_for_a_reason(x)
+        return self.twice(x)
+
+    @torch.compiler.disable
+    def twice(self, x):
+        return x * 2
+
+
+class Copies(nn.Module):
+    def forward(self, x):
+        sizes = copy.copy([1, 2])
+        return x * bisect.bisect(sizes, 1)

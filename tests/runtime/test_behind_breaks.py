@@ -124,6 +124,29 @@ def test_switches_are_tried_and_said_to_help_only_where_they_do(in_loop: Observa
     assert (moved["helps"], dropped["helps"]) == (False, True)
 
 
+def test_a_function_that_is_kept_out_is_tried_without_its_decorator(tmp_path: Path) -> None:
+    cures = {code(fault): fault.evidence["cures"] for fault in look(breaking_modules.KeptOut(), tmp_path).faults}
+    assert cures["x = kept_out(x * 2)"] == [
+        {"cure": "kept_out without torch.compiler.disable", "helps": True, "graphs": 1}
+    ]
+    assert [cure["helps"] for cure in cures["x = kept_out_for_a_reason(x)"]] == [False]  # a print in its place
+    assert cures["return self.twice(x)"] == [
+        {"cure": "twice without torch.compiler.disable", "helps": True, "graphs": 1}
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace:UserWarning")
+def test_decorators_of_what_is_called_are_tried_and_leave_it_as_it_was(tmp_path: Path) -> None:
+    for _ in range(2):
+        copied, searched = (fault.evidence["cures"] for fault in look(breaking_modules.Copies(), tmp_path).faults)
+        assert [(cure["cure"], cure["helps"]) for cure in copied] == [
+            ("torch._dynamo.dont_skip_tracing(copy)", False),
+            ("torch.compiler.allow_in_graph(copy)", True),
+        ]
+        assert copied[1]["graphs"] == 1
+        assert not any(cure["helps"] for cure in searched)  # its result is no tensor
+
+
 def test_the_module_runs_its_own_code_again_afterwards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = breaking_modules.InTry()
     before = type(module).forward.__code__
