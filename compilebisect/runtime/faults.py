@@ -35,6 +35,8 @@ _GENERATOR_IN_PIECES = ("Read uninitialized cell", "Generator reconstruction wit
 # What Dynamo names where it has already resumed from the break that it met in the loop; seen with torch 2.11.
 _LOOP_WITH_A_BREAK = "graph break in loop"
 _COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"})
+# Where an object lies in memory differs from run to run, and so would reports.
+_AT_ADDRESS = re.compile(r" at 0x[0-9a-f]+\b")
 # In what Inductor's check of sizes and strides says of an operator.
 _OPERATOR = re.compile(r"Error in op: torch\.ops\.([\w.]+)")
 # What Dynamo says when it is handed a running iterator; seen with torch 2.13 and 2.14.
@@ -153,11 +155,12 @@ def _skipped_frame(event: BreakEvent) -> dict[str, Any]:
 def fault_from_break(event: BreakEvent, call: GoldenCall) -> Fault:
     """Turn a graph break into a fault; where no user frame exists, its place is the line that calls the module."""
     frames = frames_of(event.stack)
-    explanation, hints = _message_parts(event.message)
+    message = _AT_ADDRESS.sub("", event.message).strip()
+    explanation, hints = _message_parts(message)
     fault = Fault(
         kind=Kind.GRAPH_BREAK,
         type=event.type,
-        message=event.message.strip(),
+        message=message,
         # torch makes a break of what AOTAutograd says of an operator, in forward or backward, that has no fake kernel
         stage=Stage.AOT_AUTOGRAD if event.type == BACKEND_FAILED else Stage.DYNAMO,
         frames=frames or ((call.call_site,) if call.call_site else ()),
@@ -183,7 +186,7 @@ def fault_from_error(error: BaseException) -> Fault:
     """Turn an exception of a compiled run into a fault; the stage is left open where the ladder has to name it."""
     known = torch_internals.compile_error(error)
     evidence = {"exception": type(error).__name__}
-    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    text = _AT_ADDRESS.sub("", "".join(traceback.format_exception_only(type(error), error))).strip()
     hint = ""
     if "fake" in text and (operator := _OPERATOR.search(text)):
         hint = (
