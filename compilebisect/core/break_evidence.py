@@ -4,7 +4,7 @@ to it. The worker gives places as they are on its machine; here they become thos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from compilebisect.core.mended_source import Site
@@ -12,7 +12,7 @@ from compilebisect.core.outcome import Frame
 from compilebisect.core.words import plural
 
 # What only the tool itself needs.
-_RAW = ("skipped_frames", "hidden_behind", "mended")
+_RAW = ("skipped_frames", "skipped_above", "hidden_behind", "mended")
 
 
 def break_evidence(
@@ -31,26 +31,24 @@ def break_evidence(
         hiders: the ids of findings by the keys of their faults.
     """
     said = {name: value for name, value in evidence.items() if name not in _RAW}
-    skipped = [
-        (Frame(file=item["file"], line=item["line"], function=item["function"]), item)
-        for item in evidence.get("skipped_frames", ())
-    ]
-    if skipped:
-        said["skipped_frames"] = [f"{place(frame)} in {function(frame)}" for frame, _ in skipped]
-    blocks = [
-        f"{item['block']} at {place(Frame(file=item['file'], line=item['block_line'], function=''))}"
-        for _, item in skipped
-        if "block" in item
-    ]
-    if blocks:
-        said["because"] = f"it stands in a {blocks[0]}"
+    functions: dict[str, list[str]] = {}
+    for name in ("skipped_frames", "skipped_above"):
+        items = evidence.get(name, ())
+        frames = [Frame(file=item["file"], line=item["line"], function=item["function"]) for item in items]
+        functions[name] = [function(frame) for frame in frames]
+        if frames:
+            said[name] = [f"{place(frame)} in {function(frame)}" for frame in frames]
+    if block := _block(evidence.get("skipped_frames", ()), place):
+        said["because"] = f"it stands in a {block}"
+    if block := _block(evidence.get("skipped_above", ()), place):
+        said["because_above"] = f"the call is in a {block}"
     if key := tuple(evidence.get("hidden_behind", ())):
         file, line = key[2], key[3].partition(":")[0]
         known = hiders.get(key)
         said["hidden_behind"] = known or (place(Frame(file=file, line=int(line), function="")) if line else key[1])
     if evidence.get("mended"):
         said["mended"] = [_mended(item, place) for item in evidence["mended"]]
-    if consequence := _consequence(evidence, said, [function(frame) for frame, _ in skipped]):
+    if consequence := _consequence(evidence, said, functions):
         said["consequence"] = consequence
     return said
 
@@ -69,15 +67,24 @@ def _mended(item: Mapping[str, Any], place: Callable[[Frame], str]) -> str:
     return f"{where}: {code}{'' if is_one_line else ' ...'} -> {item['text']}"
 
 
-def _consequence(evidence: Mapping[str, Any], said: Mapping[str, Any], functions: list[str]) -> str:
+def _block(skipped: Sequence[Mapping[str, Any]], place: Callable[[Frame], str]) -> str:
+    """Name the block that keeps Dynamo from going on in the first of some functions that has one."""
+    inside = (item for item in skipped if "block" in item)
+    item = next(inside, None)
+    if item is None:
+        return ""
+    return f"{item['block']} at {place(Frame(file=item['file'], line=item['block_line'], function=''))}"
+
+
+def _consequence(evidence: Mapping[str, Any], said: Mapping[str, Any], functions: Mapping[str, list[str]]) -> str:
     parts = []
-    effect = evidence.get("effect", "")
-    if functions and effect == "frame skipped":
-        parts.append(f"all of {', '.join(functions)} runs in eager mode")
-    elif functions:
-        parts.append(f"the rest of {', '.join(functions)} runs in eager mode")
-    if parts and "because" in said:
-        parts[0] += f", since {said['because']}"
+    if own := functions["skipped_frames"]:
+        how_much = "all" if evidence.get("effect", "") == "frame skipped" else "the rest"
+        reason = f", since {said['because']}" if "because" in said else ""
+        parts.append(f"{how_much} of {', '.join(own)} runs in eager mode{reason}")
+    if above := functions["skipped_above"]:
+        reason = f", since {said['because_above']}" if "because_above" in said else ""
+        parts.append(f"all of {', '.join(above)} above it {'runs' if len(above) == 1 else 'run'} in eager mode{reason}")
     graphs = evidence.get("graphs", {})
     if graphs and graphs["with"] != graphs["without"] and graphs["without"]:
         parts.append(f"{plural(graphs['with'], 'graph')} instead of {graphs['without']}")

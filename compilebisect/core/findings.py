@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from compilebisect.core.blame import has_user_stack
 from compilebisect.core.break_evidence import break_evidence
@@ -76,6 +77,7 @@ class Verdicts:
         if item.seen_in is not None and item.seen_in != module:
             evidence["only_inside"] = item.seen_in
         if fault.kind is Kind.GRAPH_BREAK:
+            evidence["skipped_above"] = self._skipped_above(fault, module)
             evidence = break_evidence(evidence, place=self._place, function=self._qualified, hiders=self._ids)
         if (line := self._user_line(item, module)) is not None:
             evidence["user_line"] = f"{self._place(line)} in {self._qualified(line)}: {line.code}"
@@ -96,6 +98,21 @@ class Verdicts:
             evidence=evidence,
             hint=fault.hint,
         )
+
+    def _skipped_above(self, fault: Fault, module: str) -> list[dict[str, Any]]:
+        """Return the functions of modules above that Dynamo gives up on for a graph break of one below."""
+        key = fault_key(fault)
+        seen = [(item["file"], item["line"]) for item in fault.evidence.get("skipped_frames", ())]
+        found = []
+        for path in self.tree.ancestors(module):
+            unit = self.walk.unit_of.get(path)
+            observation = self.walk.results[unit.id].observation if unit is not None else None
+            for other in observation.faults if observation is not None else ():
+                for item in other.evidence.get("skipped_frames", ()) if fault_key(other) == key else ():
+                    if (item["file"], item["line"]) not in seen:
+                        seen.append((item["file"], item["line"]))
+                        found.append(item)
+        return found
 
     def _user_line(self, item: IntroducedFault, module: str) -> Frame | None:
         """Return the user's line that leads to a fault in library code, None where the fault's own line is theirs."""

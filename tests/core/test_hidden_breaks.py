@@ -81,6 +81,23 @@ def test_a_hidden_break_is_a_finding_of_its_own_and_the_others_learn_what_they_c
     assert "hidden" in second.summary
 
 
+def test_a_break_tells_which_functions_of_modules_above_run_eager_for_it() -> None:
+    class CalledInLoop(WithHidden):
+        def observe(self, probe: Probe) -> Observation:
+            seen = ScriptedModel.observe(self, probe)
+            if probe.path != "" or probe.mends_breaks:
+                return seen
+            frame = {"file": "model.py", "line": 1, "function": "forward", "block": "`for` loop", "block_line": 3}
+            fault = msgspec.structs.replace(seen.faults[0], evidence={"skipped_frames": [frame]})
+            return msgspec.structs.replace(seen, faults=(fault,))
+
+    (finding,) = Verdicts(CalledInLoop({}, [Planted(Kind.GRAPH_BREAK, "a.x")]).walk(), "/project").findings
+    assert finding.evidence["consequence"] == (
+        "all of Class_root.forward above it runs in eager mode, since the call is in a `for` loop at model.py:3"
+    )
+    assert finding.evidence["skipped_above"] == ["model.py:1 in Class_root.forward"]
+
+
 def test_what_a_mended_module_shows_besides_hidden_breaks_is_no_finding() -> None:
     model, _ = model_with_one_break()
     model.hidden["a.x"] = [
