@@ -116,6 +116,19 @@ def test_a_model_that_is_slow_for_one_break_blames_who_brings_it():
     assert found.modules()[0].origin == "inherited"
 
 
+def test_what_a_second_measurement_does_not_show_is_a_note_and_no_finding():
+    class Once(Timed):
+        def time(self, probe: TimingProbe) -> UnitTiming:
+            is_again = probe in self.timed
+            seen = super().time(probe)
+            return timing(1e-3, 1e-3, noise=0.0) if is_again else seen
+
+    walk = Once(kernels={"enc.b": 2e-3}).search(all_modules=True)
+    assert slow(walk) == []
+    notes = walk.results[walk.unit_of["enc.b"].id].notes
+    assert notes == ["slower than eager in one measurement and not in the next: no finding"]
+
+
 def test_kernels_that_are_slow_are_laid_to_the_backend():
     walk = Timed(kernels={"enc.b": 2e-3}).search(all_modules=True)
     assert slow(walk) == ["enc.b"]
