@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from compilebisect.core.findings import Verdicts
 from compilebisect.core.judge import MOST_INSIDE
 from compilebisect.core.outcome import Kind
 from compilebisect.core.walk import Walk
@@ -58,6 +59,14 @@ def test_only_so_many_modules_are_sought_inside_one_other_and_a_note_says_so():
 def test_an_instance_is_not_blamed_for_what_another_child_brings_there():
     walk = walk_over_layers(inside("layers.0.fc", "layers.0"), inside("layers.1.act", "layers.1"))
     assert shown_by(walk) == {"layers.0.fc": ("layers.0.fc",), "layers.1.act": ("layers.1.act",)}
+
+
+@pytest.mark.parametrize(("above", "said"), [("", "the model"), ("p", "p")])
+def test_a_finding_says_whose_results_differ(above: str, said: str):
+    walk = ScriptedModel({"": ["p"], "p": ["p.a", "p.b"]}, [inside("p.a", above)]).walk()
+    (finding,) = Verdicts(walk, "").findings
+    assert (finding.module, finding.evidence["only_inside"]) == ("p.a", above)
+    assert finding.summary.startswith(f"compiled Class_p.a makes {said} differ from eager")
 
 
 def test_instances_in_which_one_child_brings_it_are_named_together():
