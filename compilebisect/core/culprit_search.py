@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Generator, Sequence
 
-from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.core.reduce.search import smallest_subset
-from compilebisect.core.shown_faults import may_be_rounding, shown_by
+from compilebisect.core.shown_faults import is_like, may_be_rounding
 from compilebisect.core.unit_result import IntroducedFault, Probe
 from compilebisect.core.units import Unit
 
@@ -23,26 +22,37 @@ class CulpritSearch:
         self._tree, self._checked = tree, checked
 
     def region(
-        self, unit: Unit, place: str, fault: Fault, fenced: tuple[str, ...]
-    ) -> Generator[Probe, Observation, tuple[str, ...]]:
-        """Find the smallest set of children whose interplay brings a fault; empty if the module's own code does."""
-        children = [path for path in self._tree.called_children(place) if path not in fenced]
+        self, unit: Unit, item: IntroducedFault, fenced: tuple[str, ...]
+    ) -> Generator[Probe, Observation, tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Find the smallest set of children whose interplay brings a fault; empty if the module's own code does.
+
+        Returned with it are the instances in which it is so.
+        """
+        places = places_of(item)
+        children = [path for path in self._tree.called_children(item.path) if path not in fenced]
         if not children:
-            return ()
-        alone = Probe(unit=unit.id, path=place, fenced=(*fenced, *children), purpose="region")
-        if (yield from shows(fault, alone)):
-            return ()
-        if fault.kind is Kind.TIMEOUT or len(children) == 1:
-            return tuple(children)
-        search = smallest_subset(children)
-        try:
-            kept = next(search)
-            while True:
-                away = tuple(path for path in children if path not in kept)
-                probe = Probe(unit=unit.id, path=place, fenced=(*fenced, *away), purpose="region")
-                kept = search.send((yield from shows(fault, probe)))
-        except StopIteration as stop:
-            return tuple(stop.value)
+            return (), places
+
+        def without(away: Sequence[str], instances: tuple[str, ...] = ()) -> Probe:
+            return Probe(unit=unit.id, path=item.path, fenced=(*fenced, *away), purpose="region", instances=instances)
+
+        own = showing((yield without(children, places[1:])), item, places)
+        if item.path in own:
+            return (), own
+        region = tuple(children)
+        if item.fault.kind is not Kind.TIMEOUT and len(children) > 1:
+            search = smallest_subset(children)
+            try:
+                kept = next(search)
+                while True:
+                    seen = yield without([path for path in children if path not in kept])
+                    kept = search.send(bool(showing(seen, item, places[:1])))
+            except StopIteration as stop:
+                region = tuple(stop.value)
+        if len(region) < len(children) and len(places) > 1:
+            seen = yield without([path for path in children if path not in region], places[1:])
+            places = (item.path, *(place for place in showing(seen, item, places) if place != item.path))
+        return region, tuple(place for place in places if place not in own)
 
     def wrong_alone(
         self, unit: Unit, item: IntroducedFault, fenced: tuple[str, ...]
@@ -50,10 +60,10 @@ class CulpritSearch:
         """Find the innermost module of a region that brings a divergence while all around it runs in eager mode.
 
         By itself it is within its tolerance, which can be wider than that of the module above it. Returned with it are
-        the instances of the module above in which it does so.
+        the instances of the module above in which it does so; where there is none, those in which no other one does.
         """
         found: str | None = None
-        places = tuple(dict.fromkeys((item.path, *item.instances)))
+        places = places_of(item)
         candidates: Sequence[str] = item.region
         while candidates:
             for path in candidates:
@@ -67,11 +77,11 @@ class CulpritSearch:
                     purpose="alone inside",
                     instances=places[1:],
                 )
-                showing = shown_by(seen, places, item.path).instances.get(fault_key(item.fault), ())
-                if item.path in showing:
-                    found, candidates = path, self._tree.called_children(path)
-                    places = tuple(place for place in places if place in showing)
+                bringing = showing(seen, item, places)
+                if item.path in bringing:
+                    found, places, candidates = path, bringing, self._tree.called_children(path)
                     break
+                places = tuple(place for place in places if place not in bringing)
             else:
                 break
         return found, places
@@ -92,10 +102,18 @@ class CulpritSearch:
             return False
         fenced = (*fenced, *below)
         own = Probe(unit=unit.id, path=item.path, compiles_only=child, fenced=fenced, purpose="alone inside")
-        return not (yield from shows(item.fault, own))
+        return not showing((yield own), item, (item.path,))
 
 
-def shows(fault: Fault, probe: Probe) -> Generator[Probe, Observation, bool]:
-    """Return whether a probe shows a fault."""
-    seen = yield probe
-    return fault_key(fault) in {fault_key(other) for other in seen.faults}
+def places_of(item: IntroducedFault) -> tuple[str, ...]:
+    """Return the module that shows a fault and the other instances that do, each once."""
+    return tuple(dict.fromkeys((item.path, *item.instances)))
+
+
+def showing(seen: Observation, item: IntroducedFault, places: Sequence[str]) -> tuple[str, ...]:
+    """Return which instances show a fault in an observation whose compiled module comes first."""
+
+    def faults_of(place: str) -> Sequence[Fault]:
+        return seen.faults_by_instance.get(place) or (seen.faults if len(places) == 1 else ())
+
+    return tuple(place for place in places if any(is_like(item.fault, other) for other in faults_of(place)))

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 import msgspec
 
 from compilebisect.core.blame import has_user_stack, is_same_as_child, owner_of
-from compilebisect.core.culprit_search import CulpritSearch, shows
+from compilebisect.core.culprit_search import CulpritSearch, places_of, showing
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.module_tree import ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation, Rung, Stage
@@ -156,22 +156,30 @@ class Judge:
         left_out = tuple(path for path in self._left_out_below(place) if path not in fenced)
         if left_out:
             fenced = (*fenced, *left_out)
-            if not (yield from shows(fault, Probe(unit=unit.id, path=place, fenced=fenced, purpose="left out"))):
+            if not showing((yield Probe(unit=unit.id, path=place, fenced=fenced, purpose="left out")), item, (place,)):
                 result.inherited.append(InheritedFault(fault=fault, instances=item.instances, is_of_left_out=True))
                 return
-        region = yield from self._inside.region(unit, place, fault, fenced)
+        region, sharing = yield from self._inside.region(unit, item, fenced)
         item = msgspec.structs.replace(item, path=place, region=region)
         if fault.kind is Kind.DIVERGENCE:
-            yield from self._introduce_divergence(unit, item, fenced, found)
+            yield from self._introduce_divergence(unit, item, sharing, fenced, found)
         else:
             result.introduced.append((yield from self._with_stage(unit, item, fenced)))
 
-    def _introduce_divergence(self, unit: Unit, item: IntroducedFault, fenced: tuple[str, ...], found: int) -> Steps:
-        """Enter a divergence as that of the module itself or of one below that brings it alone, or as rounding."""
-        result = self._results[unit.id]
-        child, bringing = None, item.instances
+    def _introduce_divergence(
+        self, unit: Unit, item: IntroducedFault, sharing: tuple[str, ...], fenced: tuple[str, ...], found: int
+    ) -> Steps:
+        """Enter a divergence as that of the module itself or of one below that brings it alone, or as rounding.
+
+        What holds for some of the instances only leaves the others to be looked at again: `sharing` are those with
+        the same region.
+        """
+        result, places = self._results[unit.id], places_of(item)
+        item = msgspec.structs.replace(item, instances=sharing)
+        child = None
         if not item.fault.evidence.get("only_in_place"):  # in place, each module below was looked at alone before
-            child, bringing = yield from self._inside.wrong_alone(unit, item, fenced)
+            child, sharing = yield from self._inside.wrong_alone(unit, item, fenced)
+            item = msgspec.structs.replace(item, instances=sharing)
         if (yield from self._inside.only_adds_up(unit, item, child, fenced)):
             result.notes.append(f"accumulated rounding: {_ONLY_TOGETHER}: {item.fault.message}")
         else:
@@ -179,15 +187,19 @@ class Judge:
             if child is None:
                 result.introduced.append(told)
             else:
-                self._give_to(child, unit, msgspec.structs.replace(told, instances=bringing))
+                self._give_to(child, unit, told)
         if child is not None:
-            yield from self._introduce_rest(unit, item, (*fenced, child), found + 1)
+            yield from self._look_again(unit, item, sharing, (*fenced, child), found + 1)
+        if others := tuple(place for place in places if place not in sharing):
+            yield from self._look_again(unit, item, others, fenced, found)
 
-    def _introduce_rest(self, unit: Unit, item: IntroducedFault, fenced: tuple[str, ...], found: int) -> Steps:
-        """Enter what still brings a divergence once the modules that were found to bring it alone stay eager."""
-        places = tuple(dict.fromkeys((item.path, *item.instances)))
-        seen = yield Probe(unit=unit.id, path=item.path, fenced=fenced, purpose="rest", instances=places[1:])
-        shown, key = shown_by(seen, places, item.path), fault_key(item.fault)
+    def _look_again(
+        self, unit: Unit, item: IntroducedFault, places: tuple[str, ...], fenced: tuple[str, ...], found: int
+    ) -> Steps:
+        """Enter what instances still show of a divergence, now that some of it is known."""
+        fenced = tuple(moved_path(other, item.path, places[0]) for other in fenced)
+        seen = yield Probe(unit=unit.id, path=places[0], fenced=fenced, purpose="rest", instances=places[1:])
+        shown, key = shown_by(seen, places, places[0]), fault_key(item.fault)
         left = [fault for fault in shown.faults if fault_key(fault) == key]
         if left and found == MOST_INSIDE:
             self._results[unit.id].notes.append(
@@ -195,7 +207,7 @@ class Judge:
             )
             return
         for fault in left:
-            rest = IntroducedFault(path=item.path, fault=fault, instances=shown.instances.get(key, ()))
+            rest = IntroducedFault(path=places[0], fault=fault, instances=shown.instances.get(key, ()))
             yield from self._introduce(unit, rest, fenced, found)
 
     def _give_to(self, owner: str, unit: Unit, item: IntroducedFault) -> None:

@@ -44,7 +44,17 @@ def shown_by(observation: Observation, places: Sequence[str], compiled: str) -> 
 
 def may_be_rounding(fault: Fault) -> bool:
     """Return whether values differ by so little more than is allowed that rounding may have added up to it."""
-    return fault.kind is Kind.DIVERGENCE and fault.evidence.get("excess", math.inf) <= ACCUMULATES_TO
+    return fault.kind is Kind.DIVERGENCE and _excess(fault) <= ACCUMULATES_TO
+
+
+def is_like(fault: Fault, other: Fault) -> bool:
+    """Return whether two faults are the same one, and the other one is not just rounding beside a large one."""
+    is_too_small = may_be_rounding(other) and _excess(other) < _excess(fault) / 2
+    return fault_key(fault) == fault_key(other) and not is_too_small
+
+
+def _excess(fault: Fault) -> float:
+    return float(fault.evidence.get("excess", math.inf))
 
 
 def small_keys(faults: Sequence[Fault]) -> frozenset[FaultKey]:

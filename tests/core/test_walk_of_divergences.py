@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from compilebisect.core.findings import Verdicts
 from compilebisect.core.judge import MOST_INSIDE
@@ -32,6 +34,10 @@ def shown_by(walk: Walk) -> dict[str, tuple[str, ...]]:
     return {item.path: item.instances for result in walk.results.values() for item in result.introduced}
 
 
+def named(walk: Walk) -> set[str]:
+    return {path for result in walk.results.values() for item in result.introduced for path in item.instances}
+
+
 def notes_of(walk: Walk, path: str, text: str) -> list[str]:
     return [note for note in walk.results[walk.unit_of[path].id].notes if text in note]
 
@@ -59,6 +65,43 @@ def test_only_so_many_modules_are_sought_inside_one_other_and_a_note_says_so():
 def test_an_instance_is_not_blamed_for_what_another_child_brings_there():
     walk = walk_over_layers(inside("layers.0.fc", "layers.0"), inside("layers.1.act", "layers.1"))
     assert shown_by(walk) == {"layers.0.fc": ("layers.0.fc",), "layers.1.act": ("layers.1.act",)}
+
+
+def test_instances_that_a_child_makes_wrong_are_told_from_one_that_is_wrong_itself():
+    inner = {f"{layer}.act": [f"{layer}.act.x"] for layer in LAYERS}
+    planted = [
+        interplay("layers.0", 9.0),
+        inside("layers.1.act.x", "layers.1"),
+        Planted(Kind.DIVERGENCE, "layers.2", evidence={"excess": 9.0}),
+    ]
+    classes = CLASSES | {f"{layer}.act.x": "x" for layer in LAYERS}
+    walk = ScriptedModel(CHILDREN | inner, planted, classes=classes).walk()
+    found = {item.instances: item.region for result in walk.results.values() for item in result.introduced}
+    assert found == {
+        ("layers.0",): ("layers.0.fc", "layers.0.act"),
+        ("layers.1.act.x",): (),
+        ("layers.2",): (),
+    }
+
+
+def test_rounding_beside_a_large_divergence_is_not_taken_for_its_cause():
+    walk = walk_over_layers(interplay("layers.0", 1.4), inside("layers.2.act", "", evidence={"excess": 9.0}))
+    assert named(walk) == {"layers.2.act"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["leaf", "inside", "root", "small", "large"]), min_size=3, max_size=3), st.data())
+def test_whatever_is_wrong_in_each_of_some_instances_the_right_modules_are_named(kinds: list[str], data: st.DataObject):
+    planted, expected = [], set()
+    for layer, kind in zip(LAYERS, kinds, strict=True):
+        leaf = data.draw(st.sampled_from([f"{layer}.fc", f"{layer}.act"]))
+        if kind in ("small", "large"):
+            planted.append(interplay(layer, 1.4 if kind == "small" else 9.0))
+            expected |= {layer} if kind == "large" else set()
+            continue
+        planted.append(inside(leaf, {"leaf": leaf, "inside": layer, "root": ""}[kind]))
+        expected.add(leaf)
+    assert named(walk_over_layers(*planted)) == expected
 
 
 @pytest.mark.parametrize(("above", "said"), [("", "the model"), ("p", "p")])
