@@ -39,7 +39,7 @@ class ContextSearch:
         """
         result = self._results[unit.id]
         if unit.path != OPTIMIZER_PATH:
-            yield from self._measure_impacts(result)
+            yield from self._measure_impacts(unit)
         sick = {path for item in result.introduced if item.fault.kind in _HIDES for path in item.instances or paths}
         if unit.path == "":  # stands nowhere else than where it was checked, and vouches for nothing in place
             for other in self._outermost_implied():
@@ -69,16 +69,24 @@ class ContextSearch:
         )
         return seen
 
-    def _measure_impacts(self, result: UnitResult) -> Steps:
-        for number, item in enumerate(result.introduced):
-            if item.fault.kind is not Kind.DIVERGENCE or "impact" in item.fault.evidence:
-                continue
-            place = item.instances[0] if item.instances else item.path
-            unit = self._unit_of[place].id
-            probe = Probe(unit=unit, path=place, fenced=self._fenced(place), purpose="impact", in_place=True)
-            seen = yield probe
-            if seen.impact:
-                result.introduced[number] = _with_evidence(item, impact=seen.impact)
+    def _measure_impacts(self, unit: Unit) -> Steps:
+        """Measure what divergences do to the model's output: a unit's own, and those below that show only inside it."""
+        for result in self._results.values():
+            for number, item in enumerate(result.introduced):
+                if item.fault.kind is not Kind.DIVERGENCE or "impact" in item.fault.evidence:
+                    continue
+                if result is not self._results[unit.id] and item.seen_in not in unit.paths:
+                    continue
+                place = item.instances[0] if item.instances else item.path
+                seen = yield Probe(
+                    unit=self._unit_of[place].id,
+                    path=place,
+                    fenced=self._fenced(place),
+                    purpose="impact",
+                    in_place=True,
+                )
+                if seen.impact:
+                    result.introduced[number] = _with_evidence(item, impact=seen.impact)
 
     def _alike(self, paths: Sequence[str]) -> list[list[str]]:
         """Put instances together that have the same modules fenced."""
@@ -123,8 +131,7 @@ def in_place(steps: Steps) -> Steps:
     try:
         probe = next(steps)
         while True:
-            path = probe.compiles_only or probe.path
-            seen = yield msgspec.structs.replace(probe, path=path, compiles_only=None, in_place=True)
+            seen = yield msgspec.structs.replace(probe, in_place=True)
             probe = steps.send(_marked(seen))
     except StopIteration:
         return

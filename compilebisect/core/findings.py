@@ -92,7 +92,7 @@ class Verdicts:
             module=module,
             also_in=tuple(paths[1:]),
             stage=fault.stage,
-            summary=summary_of(fault, self.tree[module].class_name),
+            summary=summary_of(fault, self.tree[module].class_name, inside=evidence.get("only_inside")),
             location=self.location(fault.location or self._place_of(module)),
             fingerprint=fingerprint(fault, self.tree[module].class_name),
             evidence=evidence,
@@ -233,8 +233,8 @@ def is_library_file(file: str) -> bool:
     return any(mark in file for mark in _PACKAGES)
 
 
-def summary_of(fault: Fault, class_name: str) -> str:
-    """Say a fault in one line."""
+def summary_of(fault: Fault, class_name: str, *, inside: str | None = None) -> str:
+    """Say a fault in one line; `inside` is the path of the module whose results show it, where it is not its own."""
     first = next((line.strip() for line in fault.message.splitlines() if line.strip()), "")
     if fault.kind is Kind.GRAPH_BREAK:
         code = f" at `{fault.location.code}`" if fault.location else ""
@@ -242,6 +242,8 @@ def summary_of(fault: Fault, class_name: str) -> str:
         operator = f" ({fault.failed_operator})" if fault.failed_operator else ""
         return f"graph break{code}: {fault.type}{operator}{hidden}"
     if fault.kind is Kind.DIVERGENCE:
+        if inside is not None:
+            return f"compiled {class_name} makes {inside or 'the model'} differ from eager: {first}"
         where = ", only in place" if fault.evidence.get("only_in_place") else ""
         return f"compiled {class_name} differs from eager{where}: {first}"
     if fault.kind is Kind.RECOMPILE:

@@ -76,14 +76,18 @@ def _ways(module: nn.Module, door: Door) -> list[str]:
     return [name for name in door.methods if isinstance(getattr(module, name, None), types.MethodType)]
 
 
-def compiled_inside(module: nn.Module, path: str, **options: Any) -> Callable[..., Any]:
-    """Return a function that calls a module of which nothing but the one at `path` below it is compiled.
+def compiled_inside(module: nn.Module, inner: nn.Module, **options: Any) -> Callable[..., Any]:
+    """Return a function that calls a module of which nothing but `inner`, somewhere below it, is compiled.
 
     `options` are those of `torch.compile`.
     """
-    whole = InPlace(module, [Door(path)])
-    call = whole.with_compiled(whole.compiled(path, **options))
-    return lambda *args, **kwargs: call(*args, **kwargs)["output"]
+    compiled = {("", CALL): torch.compile(inner, **options)}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _standing(inner, Door(""), compiled, []):
+            return module(*args, **kwargs)
+
+    return call
 
 
 @contextlib.contextmanager

@@ -70,9 +70,9 @@ def probe(
         # The fences are attributes, so nothing may be restored while they stand.
         with fences(model, order.fenced, order.methods):
             log = RecompileLog(model, order.path) if order.looks_for_recompiles else None
-            is_usable = _probe_call(module, order, order.path, call, findings, on_phase, root_inputs, log)
+            is_usable = _probe_call(model, order, order.path, call, findings, on_phase, root_inputs, log)
             if is_usable and order.compares_values:
-                is_usable = _probe_last(module, order, order.path, call, findings, on_phase)
+                is_usable = _probe_last(model, order, order.path, call, findings, on_phase)
         if not is_usable:
             break
         pristine.restore()
@@ -89,27 +89,20 @@ def compiled_run(
     order: ProbeOrder,
     oracle: Oracle,
     *,
+    inner: nn.Module | None = None,
     on_phase: Callable[[str], None] = lambda phase: None,
 ) -> Compiled:
-    """Compile a module as a user would and run it once on the oracle's inputs."""
+    """Compile a module, or only `inner` below it, as a user would and run it once on the oracle's inputs."""
     started = time.perf_counter()
     on_phase("running")  # where the code was compiled for another instance, Dynamo will not say so
-    function = _compiled(module, order)
+    options = compile_options(order)
+    function = torch.compile(module, **options) if inner is None else compiled_inside(module, inner, **options)
     with torch_internals.watch_compile(on_phase=on_phase) as watcher:
         try:
             record = oracle.run(function)
         except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
             return Compiled(function, None, error, watcher, time.perf_counter() - started)
     return Compiled(function, record, None, watcher, time.perf_counter() - started)
-
-
-def _compiled(module: nn.Module, order: ProbeOrder) -> Callable[..., Any]:
-    options = compile_options(order)
-    if order.compiles_only is None:
-        function: Callable[..., Any] = torch.compile(module, **options)
-        return function
-    below = order.compiles_only[len(order.path) + 1 if order.path else 0 :]
-    return compiled_inside(module, below, **options)
 
 
 def oracle_for(
@@ -146,7 +139,7 @@ def compile_options(order: ProbeOrder) -> dict[str, Any]:
 
 
 def _probe_call(
-    module: nn.Module,
+    model: nn.Module,
     order: ProbeOrder,
     path: str,
     call: GoldenCall,
@@ -163,16 +156,19 @@ def _probe_call(
     """
     instance = None if path == order.path else path
     is_anew = instance is None and not is_repeat
+    module, inner = model.get_submodule(path), None
+    if order.compiles_only is not None:
+        inner = model.get_submodule(moved_path(order.compiles_only, order.path, path))
     oracle = oracle_for(module, order, path, call, root_inputs)
     if oracle.has_nested_inputs():
         findings.skipped = "eager hands it a nested tensor, which torch.compile does not take; its parent tells"
         return True
     # The compiled run comes first: an eager run in this process could install what the compiler then need not trace.
     with log.watching("call 1") if log else nullcontext():
-        compiled = compiled_run(module, order, oracle, on_phase=on_phase)
+        compiled = compiled_run(module, order, oracle, inner=inner, on_phase=on_phase)
     if not is_anew and findings.graphs and not (compiled.watcher.graph_runs or compiled.error):
         torch.compiler.reset()  # beyond its limit of recompiles Dynamo runs eager in silence
-        compiled = compiled_run(module, order, oracle, on_phase=on_phase)
+        compiled = compiled_run(module, order, oracle, inner=inner, on_phase=on_phase)
     if not is_repeat:  # a repeat that eager mode cannot make alone tells nothing
         findings.take_watcher(path, compiled, call, is_anew=is_anew)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
@@ -211,7 +207,7 @@ def _probe_call(
 
 
 def _probe_last(
-    module: nn.Module,
+    model: nn.Module,
     order: ProbeOrder,
     path: str,
     call: GoldenCall,
@@ -224,7 +220,7 @@ def _probe_last(
     """
     if call.last is None or findings.has_failed or findings.skipped:
         return True
-    return _probe_call(module, order, path, call.at(call.last), findings, on_phase, is_repeat=True)
+    return _probe_call(model, order, path, call.at(call.last), findings, on_phase, is_repeat=True)
 
 
 def _probe_instances(
@@ -244,8 +240,8 @@ def _probe_instances(
         fenced = tuple(moved_path(other, order.path, path) for other in order.fenced)
         with fences(model, fenced, order.methods):
             for call in calls:
-                is_usable = _probe_call(module, order, path, call, findings, on_own_phase)
-                if not (is_usable and _probe_last(module, order, path, call, findings, on_own_phase)):
+                is_usable = _probe_call(model, order, path, call, findings, on_own_phase)
+                if not (is_usable and _probe_last(model, order, path, call, findings, on_own_phase)):
                     return False
                 if findings.has_failed:
                     pristine.restore()

@@ -103,7 +103,8 @@ class ScriptedModel:
         observation = self._observe(probe)
         for path in (probe.path, *probe.instances):
             fenced = tuple(moved_path(other, probe.path, path) for other in probe.fenced)
-            seen = self._observe(msgspec.structs.replace(probe, path=path, fenced=fenced))
+            alone = probe.compiles_only and moved_path(probe.compiles_only, probe.path, path)
+            seen = self._observe(msgspec.structs.replace(probe, path=path, fenced=fenced, compiles_only=alone))
             if differing := [fault for fault in seen.faults if fault.kind is Kind.DIVERGENCE]:
                 by_instance[path] = tuple(
                     msgspec.structs.replace(fault, evidence={**fault.evidence, "instance": path}) for fault in differing

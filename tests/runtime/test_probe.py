@@ -143,6 +143,22 @@ def test_a_fence_is_taken_down_afterwards(tmp_path):
     assert "forward" not in model.child.__dict__
 
 
+def test_one_module_alone_is_compiled_inside_another_one_and_inside_its_instances(tmp_path):
+    model = nn.Sequential(Parent(OtherWhenCompiled()), Parent(OtherWhenCompiled()))
+    inside = {"path": "0", "instances": ("1",)}
+    seen = observe(model, tmp_path, torch.ones(2, 4), compiles_only="0.child", **inside)
+    assert list(seen.faults_by_instance) == ["0", "1"]
+    seen = observe(model, tmp_path, torch.ones(2, 4), compiles_only="0.before", **inside)
+    assert seen.graphs and not seen.faults
+
+
+def test_a_module_that_sits_elsewhere_too_is_compiled_inside_another_one(tmp_path):
+    child = OtherWhenCompiled()
+    model = nn.Sequential(Parent(child), Parent(child))
+    seen = observe(model, tmp_path, torch.ones(2, 4), path="1", compiles_only="0.child")
+    assert [fault.kind for fault in seen.faults] == [Kind.DIVERGENCE]
+
+
 def test_a_break_in_an_rnn_of_torch_is_placed_at_the_line_that_calls_it(tmp_path):
     class Tagger(nn.Module):
         def __init__(self):
