@@ -110,14 +110,17 @@ class CulpritSearch:
 
 
 def places_of(item: IntroducedFault) -> tuple[str, ...]:
-    """Return the module that shows a fault and the other instances that do, each once."""
-    return tuple(dict.fromkeys((item.path, *item.instances)))
+    """Return the module that shows a fault and, where values differ, the other instances that do, each once."""
+    others = item.instances if item.fault.kind is Kind.DIVERGENCE else ()
+    return tuple(dict.fromkeys((item.path, *others)))
 
 
 def showing(seen: Observation, item: IntroducedFault, places: Sequence[str]) -> tuple[str, ...]:
-    """Return which instances show a fault in an observation whose compiled module comes first."""
+    """Return which of `places_of(item)` show its fault in an observation for which the first one was compiled."""
 
     def faults_of(place: str) -> Sequence[Fault]:
-        return seen.faults_by_instance.get(place) or (seen.faults if len(places) == 1 else ())
+        if item.fault.kind is Kind.DIVERGENCE and seen.faults_by_instance:
+            return seen.faults_by_instance.get(place, ())
+        return seen.faults if place == places[0] else ()
 
     return tuple(place for place in places if any(is_like(item.fault, other) for other in faults_of(place)))

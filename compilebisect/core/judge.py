@@ -23,7 +23,6 @@ LEFT_OUT = "left out by --only or --skip"
 ENDS_PROCESS = (Kind.CRASH, Kind.TIMEOUT)
 #: So many modules that bring a divergence only inside one and the same other are sought; each costs some probes.
 MOST_INSIDE = 8
-_ONLY_TOGETHER = "it is small, and no module brings it by itself"
 STAGE_OF_RUNG = {
     Rung.EAGER: Stage.DYNAMO,
     Rung.AOT_EAGER: Stage.AOT_AUTOGRAD,
@@ -181,7 +180,9 @@ class Judge:
             child, sharing = yield from self._inside.wrong_alone(unit, item, fenced)
             item = msgspec.structs.replace(item, instances=sharing)
         if (yield from self._inside.only_adds_up(unit, item, child, fenced)):
-            result.notes.append(f"accumulated rounding: {_ONLY_TOGETHER}: {item.fault.message}")
+            result.notes.append(
+                f"accumulated rounding: it is small, and no module brings it by itself: {item.fault.message}"
+            )
         else:
             told = yield from self._with_stage(unit, item, fenced)
             if child is None:

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilebisect.core.culprit_search import MANY
+from compilebisect.core.culprit_search import MANY, CulpritSearch
 from compilebisect.core.findings import Verdicts
 from compilebisect.core.judge import MOST_INSIDE
-from compilebisect.core.outcome import Kind
+from compilebisect.core.outcome import Fault, Kind, Observation
+from compilebisect.core.unit_result import IntroducedFault
+from compilebisect.core.units import units_of
 from compilebisect.core.walk import Walk
 from tests.core.scripted_model import Planted, ScriptedModel, introduced
 
@@ -126,6 +128,19 @@ def test_a_large_divergence_of_one_instance_is_not_taken_for_the_rounding_of_ano
     walk = walk_over_layers(interplay("layers.0", 1.3), interplay("layers.2", 50.0))
     assert shown_by(walk) == {"layers.2": ("layers.2",)}
     assert len(notes_of(walk, "layers.0", "accumulated rounding")) == 1
+
+
+def test_the_region_of_an_error_is_sought_in_the_one_module_that_is_compiled():
+    """An error ends the run, so that the instances behind it would not be run."""
+    model = ScriptedModel(CHILDREN, classes=CLASSES)
+    fault = Fault(kind=Kind.ERROR, type="planted")
+    item = IntroducedFault(path="layers.1", fault=fault, instances=("layers.1", "layers.2"))
+    steps = CulpritSearch(model.tree, LAYERS).region(units_of(model.tree)[0], item, ())
+    assert next(steps).instances == ()
+    differing = {"layers.1": (Fault(kind=Kind.DIVERGENCE, type="planted"),)}
+    with pytest.raises(StopIteration) as stop:
+        steps.send(Observation(faults=(fault,), faults_by_instance=differing))
+    assert stop.value.value == ((), ("layers.1",))
 
 
 @pytest.mark.parametrize("excesses", [(1.3, 50.0), (50.0, 1.3)])
