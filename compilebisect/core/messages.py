@@ -33,6 +33,7 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     their own golden calls. `backend` is the name of the backend, `fenced` the paths of modules that stay eager.
     With `variants` the module is fed that many variants of its inputs in a row, and only recompiles are looked for;
     the variant with the number k has its golden calls in the folder that `variant_folder` gives.
+    With `tells_of_below` recompiles of modules below count even where some are fenced.
     With `compiles_only` all of `path` but that module below it runs in eager mode.
     With `in_place` the whole model runs, and only `path` and `instances` are compiled in it; `methods` names by path
     the methods besides `forward` through which they are entered.
@@ -54,6 +55,7 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     tolerances: dict[str, tuple[float, float]] = {}
     compares_values: bool = True
     looks_for_recompiles: bool = False
+    tells_of_below: bool = False
     variants: int = 0
     mends_breaks: bool = False
     breaks_below: tuple[FaultKey, ...] = ()

@@ -212,19 +212,20 @@ class Walk:
             if below.issuperset(self.units[other].paths)
         }
         shown = _recompile_keys(observation)
-        if not _tells_of_recompiles(observation) or not any(
-            fault_key(item.fault) not in shown for items in held.values() for item in items
-        ):
+        if not _tells_of_recompiles(observation):
             return
-        if shown:
+        latest, fenced = set(shown), fatal
+        while latest and any(fault_key(item.fault) not in shown for items in held.values() for item in items):
             # Of several guards the first that fails hides the others: look again without those that are seen.
-            culprits = self._showing_below(unit.path, shown)
+            culprits = self._showing_below(unit.path, latest)
             if not culprits:
                 return
-            seen = yield Probe(unit=unit.id, path=unit.path, fenced=(*fatal, *culprits), purpose="recompiles")
-            if not _tells_of_recompiles(seen) or _recompile_keys(seen) & shown:
+            fenced = (*fenced, *culprits)
+            seen = yield Probe(unit=unit.id, path=unit.path, fenced=fenced, purpose="recompiles")
+            latest = _recompile_keys(seen)
+            if not _tells_of_recompiles(seen) or latest & shown:
                 return
-            shown |= _recompile_keys(seen)
+            shown |= latest
         for other, items in held.items():
             result = self.results[other]
             gone = [item for item in items if fault_key(item.fault) not in shown]

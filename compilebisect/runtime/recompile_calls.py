@@ -65,11 +65,11 @@ def _is_endless(fault: Fault, order: ProbeOrder) -> bool:
 
 
 def judged(log: RecompileLog, order: ProbeOrder, *, in_variants: bool = False) -> Recompiles:
-    """Tell faults from what was to be expected; with modules fenced, only what is the module's own counts."""
+    """Tell faults from what was to be expected; with modules fenced, only the module's own, unless all are wanted."""
     can_turn_dynamic = order.dynamic is None and torch_internals.makes_sizes_dynamic()
     limit = torch_internals.user_recompile_limit()
     seen = judge_recompiles(log.events, can_turn_dynamic=can_turn_dynamic, limit=limit, in_variants=in_variants)
-    if not order.fenced:
+    if not order.fenced or order.tells_of_below:
         return seen
     # Fences break graphs, so that frames are compiled apart which otherwise are not.
     return Recompiles(seen.count, tuple(fault for fault in seen.faults if _is_own(fault, order)))

@@ -208,6 +208,7 @@ class Bisection:
             tolerances=self._tolerances,
             compares_values=self._compares_values(),
             looks_for_recompiles=Kind.RECOMPILE in settings.check and probe.purpose not in _ABOUT_ONE_FAULT,
+            tells_of_below=probe.purpose == "recompiles",
             variants=probe.variants,
             mends_breaks=probe.mends_breaks,
             breaks_below=probe.breaks_below,

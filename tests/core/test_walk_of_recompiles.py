@@ -69,8 +69,9 @@ def test_a_recompile_that_another_one_hides_stays():
             seen = super().observe(probe)
             return msgspec.structs.replace(seen, faults=seen.faults[:1])
 
-    planted = [Planted(Kind.RECOMPILE, "enc.a", type_name="one"), Planted(Kind.RECOMPILE, "enc.b", type_name="two")]
-    assert introduced(NamesTheFirst(NESTED, planted).walk()) == [("enc.a", "recompile"), ("enc.b", "recompile")]
+    paths = ["enc.a", "enc.b", "head"]
+    planted = [Planted(Kind.RECOMPILE, path, type_name=f"value of {path}") for path in paths]
+    assert introduced(NamesTheFirst(NESTED, planted).walk()) == [(path, "recompile") for path in paths]
 
 
 def test_another_fault_of_the_same_module_stays():

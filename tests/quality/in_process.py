@@ -24,8 +24,17 @@ class Bench:
     """One model with its golden calls, over which the walk may go many times."""
 
     def __init__(
-        self, target: str, spec: Any, *, backend: str, folder: Path | None = None, device: str = "cpu", **options: Any
+        self,
+        target: str,
+        spec: Any,
+        *,
+        backend: str,
+        folder: Path | None = None,
+        device: str = "cpu",
+        looks_for_recompiles: bool = False,
+        **options: Any,
     ) -> None:
+        self.looks_for_recompiles = looks_for_recompiles
         self.settings = Settings(target=target, spec=spec, backend=backend, device=device, **options)
         self.session = Session(self.settings)
         self.tree = ModuleTree(self.session.describe().modules)
@@ -59,7 +68,8 @@ class Bench:
             train=self.settings.train,
             seed=self.settings.seed,
             tolerance=tolerance,
-            looks_for_recompiles=wanted.path == OPTIMIZER_PATH,
+            looks_for_recompiles=self.looks_for_recompiles or wanted.path == OPTIMIZER_PATH,
+            tells_of_below=wanted.purpose == "recompiles",
             compiles_only=wanted.compiles_only,
             in_place=wanted.in_place,
             methods={path: self.tree[path].other_methods for path in self.tree} if self.settings.context else {},

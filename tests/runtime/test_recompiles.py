@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -12,6 +14,8 @@ from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Kind
 from compilebisect.runtime.probe import probe
 from compilebisect.runtime.variants_probe import probe_variants
+from tests.quality.in_process import Bench, introduced
+from tests.runtime import changing_modules
 
 
 class Base(nn.Module):
@@ -344,3 +348,11 @@ def test_a_variant_that_fails_is_said():
 
     seen = observe_variants(Fails(), (X,), (torch.ones(3, 4),))
     assert not seen.faults and seen.notes[0].startswith("variant 2 of the inputs fails")
+
+
+def test_modules_that_are_compiled_again_for_their_state_do_not_hide_each_other(tmp_path):
+    """Inside the model, of all their guards only the first one that fails is named."""
+    target = f"{Path(changing_modules.__file__)}:Net"
+    bench = Bench(target, {"x": [2, 4]}, backend="eager", folder=tmp_path, looks_for_recompiles=True)
+    found = introduced(bench.walk())
+    assert found == {path: [Kind.RECOMPILE] for path in ("counter", "history", "switch")}
