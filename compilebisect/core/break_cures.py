@@ -81,7 +81,7 @@ class _Rule(msgspec.Struct, frozen=True):
 
 
 _LOGGING = f"Move logging out of forward, or guard it: `{_IS_COMPILING} logger.info(...)`."
-_TIME = Cure(f"Take times around the compiled part, not inside, or guard it: `{_IS_COMPILING} ...`.")
+_TIME = Cure("Take times around the compiled part, not inside.")
 _SCALARS = (Switch("capture_scalar_outputs"),)
 _SIZES = (Switch("capture_dynamic_output_shape_ops"),)
 _ITEM = Cure(
@@ -154,7 +154,7 @@ _RULES = (
         r"Data-dependent branching|UserError|constrain_as_size",
         Cure(
             "Compute both sides and choose with torch.where(condition, a, b); use torch.cond where a side is costly; a "
-            "branch that only raises becomes torch._check(condition)."
+            "branch that only raises becomes torch._assert_async(condition)."
         ),
     ),
     _Rule(r"Tensor\.item\(\)|[Dd]ata[- ]dependent operator|Tensor\.tolist", _ITEM),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,10 @@ from compilebisect.core.report import Finding, Location, ModuleEntry, Origin, St
 from compilebisect.core.unit_result import InheritedFault, IntroducedFault, UnitResult
 from compilebisect.core.units import Unit
 from compilebisect.core.walk import Walk
+from compilebisect.core.words import plural
 
+# A number, a short text, True, False or None; a guard may also give a condition.
+_VALUE = re.compile(r"-?\d+(\.\d+)?|'[^']{0,20}'|True|False|None")
 _PACKAGES = ("site-packages/", "dist-packages/")
 
 CauseKey = tuple[FaultKey, str, tuple[str, ...]]
@@ -259,10 +263,20 @@ def summary_of(fault: Fault, class_name: str, *, inside: str | None = None) -> s
 
 
 def _how_often(fault: Fault) -> str:
-    text = " changes" if "differs" not in fault.type else ""
+    text = f" changes{_from_to(fault)}" if "differs" not in fault.type else ""
     if fault.evidence.get("limit_hit"):
         text += f"; after {fault.evidence['limit']} compiled versions it runs in eager mode"
     return text
+
+
+def _from_to(fault: Fault) -> str:
+    """Say from what to what a value changes, where both are known as values."""
+    events = fault.evidence.get("recompiles", ())
+    before, after = (str(events[0].get(name, "")) for name in ("before", "after")) if events else ("", "")
+    if not (_VALUE.fullmatch(before) and _VALUE.fullmatch(after)):
+        return ""
+    more = fault.evidence.get("count", len(events)) - 1
+    return f" from {before} to {after}" + (f", and {plural(more, 'time')} more" if more else "")
 
 
 def _shortened(text: str, limit: int = 160) -> str:

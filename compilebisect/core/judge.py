@@ -233,12 +233,15 @@ class Judge:
     ) -> Generator[Probe, Observation, IntroducedFault]:
         """Name the stage of a fault, where it is not known, by the first rung of the ladder that shows it."""
         fault = item.fault
-        if fault.stage is not None or fault.kind is Kind.TIMEOUT or not self._has_ladder:
+        is_open = fault.stage is None or (fault.stage is Stage.RUNTIME and fault.kind is Kind.ERROR)
+        if not is_open or fault.kind is Kind.TIMEOUT or not self._has_ladder:
             return item
-        stage = Stage.INDUCTOR
+        stage = fault.stage or Stage.INDUCTOR
         for rung, of_rung in STAGE_OF_RUNG.items():
             seen = yield Probe(unit=unit.id, path=item.path, fenced=fenced, rung=rung, purpose="ladder")
-            if any(other.kind is fault.kind for other in seen.faults):
+            is_shown = any(other.kind is fault.kind for other in seen.faults)
+            # what a compiled run raises may be the fault of any stage before it
+            if is_shown and (fault.stage is None or fault_key(fault) in {fault_key(other) for other in seen.faults}):
                 stage = of_rung
                 break
         return msgspec.structs.replace(item, fault=msgspec.structs.replace(fault, stage=stage))

@@ -76,7 +76,15 @@ def _hint_for_value(last: RecompileEvent) -> str:
     if subject.endswith(".training"):
         return "Do not switch between train() and eval() from call to call."
     if not last.is_attribute:
-        return f"Pass {subject} as a tensor (torch.tensor(...)) instead of a Python value, or keep to a few values."
+        return (
+            f"Where {subject} takes part in arithmetic, pass it as a tensor (torch.tensor(...)); where it counts or "
+            "chooses (range, an index, a branch), keep to a few values."
+        )
+    if last.before in ("True", "False") or last.before[:1] in ("'", '"'):
+        return (
+            f"Do not change {subject} in forward: each of its values is compiled apart. Set it before the first call, "
+            "or choose with a tensor (torch.where)."
+        )
     text = f"Do not change {subject} in forward: count outside, or keep the number in a buffer and update it in place."
     if last.before.lstrip("-").isdigit():
         text += " torch._dynamo.config.allow_unspec_int_on_nn_module = True also makes such integers dynamic."

@@ -34,6 +34,7 @@ class Planted:
         only_in_place: bool = False,
         only_inside: str | None = None,
         evidence: dict[str, float] | None = None,
+        stage: Stage | None = None,
     ) -> None:
         self.kind = kind
         self.path = path
@@ -43,6 +44,7 @@ class Planted:
         self.only_in_place = only_in_place
         self.only_inside = only_inside
         self.evidence = evidence or {}
+        self.stage = stage
 
 
 class ScriptedModel:
@@ -159,7 +161,7 @@ class ScriptedModel:
             return Fault(kind=planted.kind, type=planted.type, stage=Stage.DYNAMO, frames=frames, location=frames[-1])
         if planted.kind is Kind.RECOMPILE:
             return Fault(kind=planted.kind, type=planted.type, stage=Stage.DYNAMO, owners=(planted.path,))
-        return Fault(kind=planted.kind, type=planted.type, evidence=planted.evidence)
+        return Fault(kind=planted.kind, type=planted.type, evidence=planted.evidence, stage=planted.stage)
 
     def walk(self, **options: object) -> Walk:
         """Run the whole walk, checking after each step what must always hold."""

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-from compilebisect.core.findings import Verdicts
-from compilebisect.core.outcome import Kind, Rung
+import pytest
+
+from compilebisect.core.findings import Verdicts, summary_of
+from compilebisect.core.outcome import Fault, Kind, Rung
 from tests.core.scripted_model import Planted, ScriptedModel
 
 NESTED = {"": ["a", "b"], "a": ["a.x"], "b": ["b.x"]}
@@ -70,3 +72,18 @@ def test_files_are_named_relative_to_the_target_or_to_the_installed_packages():
     assert found.file_name(Frame("/project/pkg/model.py", 1, "f")) == "pkg/model.py"
     assert found.file_name(Frame("/venv/lib/python3.11/site-packages/lib/ops.py", 1, "f")) == "lib/ops.py"
     assert found.file_name(Frame("/home/somebody/secret/model.py", 1, "f")) == "model.py"
+
+
+@pytest.mark.parametrize(
+    ("events", "count", "text"),
+    [
+        ([("2", "3")], 1, "N is compiled again: value of k changes from 2 to 3"),
+        ([("'a'", "'b'")], 4, "N is compiled again: value of k changes from 'a' to 'b', and 3 times more"),
+        ([("6 <= x.size()[0]", "3")], 1, "N is compiled again: value of k changes"),
+        ([], 1, "N is compiled again: value of k changes"),
+    ],
+)
+def test_a_recompile_says_from_what_to_what(events: list[tuple[str, str]], count: int, text: str):
+    recompiles = [{"before": before, "after": after} for before, after in events]
+    fault = Fault(kind=Kind.RECOMPILE, type="value of k", evidence={"recompiles": recompiles, "count": count})
+    assert summary_of(fault, "N") == text

@@ -172,6 +172,20 @@ def test_the_ladder_names_the_stage(rung: Rung, stage: Stage):
     assert [item.fault.stage for result in walk.results.values() for item in result.introduced] == [stage]
 
 
+@pytest.mark.parametrize(
+    ("rung", "stage"),
+    [
+        (Rung.EAGER, Stage.DYNAMO),
+        (Rung.AOT_EAGER_DECOMP_PARTITION, Stage.AOT_AUTOGRAD),
+        (Rung.INDUCTOR, Stage.RUNTIME),
+    ],
+)
+def test_an_error_of_a_compiled_run_is_of_the_first_stage_that_shows_it(rung: Rung, stage: Stage):
+    planted = Planted(Kind.ERROR, "enc.b", lowest_rung=rung, stage=Stage.RUNTIME)
+    walk = ScriptedModel(NESTED, [planted]).walk()
+    assert [item.fault.stage for result in walk.results.values() for item in result.introduced] == [stage]
+
+
 def test_equal_modules_are_one_unit_and_probed_once():
     children = {"": [f"layers.{n}" for n in range(12)], **{f"layers.{n}": [f"layers.{n}.fc"] for n in range(12)}}
     paths = [path for below in children.values() for path in below]
