@@ -48,10 +48,19 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return not self.findings and all(state in QUIET for state in self.tally)
 
     @property
+    def has_judged(self) -> bool:
+        """Whether modules of it ran and were judged, one at least."""
+        return any(self.tally.get(state) for state in ("ok", "implied"))
+
+    @property
     def is_judged(self) -> bool:
         """Whether modules of it ran, and none of these was skipped."""
-        has_run = any(self.tally.get(state) for state in ("ok", "implied", "container"))
-        return has_run and not self.tally.get("skipped")
+        return (self.has_judged or bool(self.tally.get("container"))) and not self.tally.get("skipped")
+
+    @property
+    def can_be_folded(self) -> bool:
+        """Whether one mark says all: nothing needs attention, and not some was judged while some was skipped."""
+        return self.is_quiet and not (self.has_judged and self.tally.get("skipped"))
 
     def quiet_words(self) -> str:
         """Say what a healthy line holds: `24 modules (12 implied)`; empty for one compiled module."""
@@ -121,7 +130,7 @@ def _node(
         eager_s=entry.eager_s or 0.0 if is_timed else 0.0,
         compiled_s=entry.compiled_s or 0.0 if is_timed else 0.0,
     )
-    if node.is_quiet and all(child.is_quiet for child in children):
+    if node.can_be_folded and all(child.can_be_folded for child in children):
         return node
     return msgspec.structs.replace(node, children=tuple(_gathered(_grouped(children))))
 
@@ -198,15 +207,18 @@ def joined_labels(labels: Sequence[str]) -> str:
 
 
 def _gathered(nodes: list[Node]) -> list[Node]:
-    """Put the healthy children on one last line where there are many."""
-    quiet = [node for node in nodes if node.is_quiet]
-    if len(quiet) <= HEALTHY_LINES:
-        return nodes
-    rest = Node(
-        label=", ".join(node.label for node in quiet),
-        entry=None,
-        count=sum(node.count for node in quiet),
-        tally=_sum_tallies(node.tally for node in quiet),
-    )
-    rest = msgspec.structs.replace(rest, **_seconds_of(quiet))
-    return [*(node for node in nodes if not node.is_quiet), rest]
+    """Put the healthy children on one line where there are many, and so those that nobody looked at; both come last."""
+    gathered: list[Node] = []
+    for is_of_skipped in (False, True):
+        quiet = [node for node in nodes if node.can_be_folded and bool(node.tally.get("skipped")) is is_of_skipped]
+        if len(quiet) <= HEALTHY_LINES:
+            continue
+        rest = Node(
+            label=", ".join(node.label for node in quiet),
+            entry=None,
+            count=sum(node.count for node in quiet),
+            tally=_sum_tallies(node.tally for node in quiet),
+        )
+        gathered.append(msgspec.structs.replace(rest, **_seconds_of(quiet)))
+        nodes = [node for node in nodes if node not in quiet]
+    return [*nodes, *gathered]

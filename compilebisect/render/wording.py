@@ -169,13 +169,13 @@ def headline(report: Report) -> str:
 
 
 def idle_count(report: Report) -> int:
-    """Return how many modules neither ran nor hold one that did."""
-    active = {""}
+    """Return how many modules were skipped, or neither ran nor hold one that did."""
+    active: set[str] = set()
     for entry in report.modules:
         if entry.status not in ("not_called", "skipped"):
-            parts = entry.path.split(".")
-            active.update(".".join(parts[:length]) for length in range(1, len(parts) + 1))
-    return sum(entry.path not in active for entry in report.modules)
+            parts = entry.path.split(".") if entry.path else []
+            active.update(".".join(parts[:length]) for length in range(len(parts) + 1))
+    return sum(entry.status == "skipped" or entry.path not in active for entry in report.modules)
 
 
 def seconds(value: float) -> str:

@@ -49,6 +49,22 @@ def test_healthy_model_is_one_line_of_tree() -> None:
     assert root.tally == {"ok": 26, "implied": 1, "container": 1, "not_called": 1}
 
 
+def test_what_was_looked_at_stands_beside_what_was_left_out() -> None:
+    names = [f"part{number}" for number in range(6)]
+    report = report_of(
+        module("", "Net", "skipped", children=[*names, "head"]),
+        *(module(name, name.title(), "skipped") for name in names),
+        module("head", "Linear", "ok"),
+    )
+    root = outline(report)
+    assert root is not None
+    assert [(node.label, node.tally) for node in root.children] == [
+        ("head", {"ok": 1}),
+        (", ".join(names), {"skipped": 6}),
+    ]
+    assert "no findings in 1 module (7 not called or skipped)" in render(report, "tree")
+
+
 def test_equal_faulty_siblings_are_grouped_though_one_is_the_findings_module() -> None:
     root = outline(large_report())
     assert root is not None
