@@ -152,7 +152,9 @@ class _Comparer:
             self._add("mutation", path, f"compiled changes this to {_short(compiled.value)}, eager leaves it as it was")
 
     def _is_rounding(self, path: str, value: Any) -> bool:
-        """Say whether a number moves by all that it is where inputs move by their last bit."""
+        """Say whether a number moves by all that it is where inputs move by their last bit, and not by itself."""
+        if self._witnesses.repeat_differs(path, value):
+            return False  # a clock or a counter
         nudges = [other for other in self._witnesses.nudges(path) if isinstance(other, (float, complex))]
         return isinstance(value, (float, complex)) and any(abs(other - value) >= abs(value) for other in nudges)
 

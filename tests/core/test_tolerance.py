@@ -137,3 +137,10 @@ def test_a_fault_of_four_times_the_floor_is_found_in_each_dtype(dtype):
 @pytest.mark.parametrize("dtype", sorted(FLOORS))
 def test_each_floor_names_its_source(dtype):
     assert FLOORS[dtype].source
+
+
+def test_a_single_number_that_eager_never_gives_twice_is_not_judged():
+    clock = figures((30.0, 30.0), repeated=ErrorFigures(0.4, 0.4), count=1)
+    assert judge(clock).outcome is Outcome.NON_DETERMINISTIC
+    assert judge(msgspec.structs.replace(clock, count=2)).is_fault
+    assert judge(msgspec.structs.replace(clock, repeated=ErrorFigures(1e-3, 1e-3))).is_fault

@@ -110,6 +110,26 @@ def test_a_number_that_is_rounding_alone_need_not_be_written(is_centred, types):
     assert [difference.type for difference in comparison.differences] == types
 
 
+class ReadsClock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.readings = iter([3.0, 40.0, 5.0, 70.0, 8.0, 90.0, 2.0, 60.0, 7.0, 80.0])
+        self.took = 0.0
+
+    def forward(self, x):
+        self.took = next(self.readings)
+        return x * 2
+
+
+def test_the_reading_of_a_clock_is_not_judged_and_one_that_is_not_taken_is_a_mutation():
+    module = ReadsClock().eval()
+    oracle = Oracle(module, (torch.randn(2, 3),), {}, EVAL)
+    comparison = oracle.check(module)
+    assert comparison.is_equal and any("non-deterministic" in note for note in comparison.notes)
+    (difference,) = Oracle(ReadsClock().eval(), (torch.randn(2, 3),), {}, EVAL).check(lambda x: x * 2).differences
+    assert (difference.type, difference.path) == ("mutation", "state.took")
+
+
 def scale(value, size):
     return value * (1 + size)
 
