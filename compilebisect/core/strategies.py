@@ -124,7 +124,22 @@ def recommend(results: Sequence[StrategyResult]) -> tuple[StrategyResult | None,
         reason += ", and is the fastest"
     else:
         reason += f": within 5 % of the fastest, {fastest.strategy.value} ({_s(fastest.total_s)}), and simpler"
-    return chosen, f"{reason}.{_plain(chosen, candidates)}{_later(chosen, candidates)}{_faster_but(chosen, results)}"
+    more = (
+        _each_size(chosen, results),
+        _plain(chosen, candidates),
+        _later(chosen, candidates),
+        _faster_but(chosen, results),
+    )
+    return chosen, f"{reason}.{''.join(more)}"
+
+
+def _each_size(chosen: StrategyResult, results: Sequence[StrategyResult]) -> str:
+    """Say that a strategy which is to serve many sizes compiles for each of them; of two sizes all do."""
+    static = next((one for one in results if one.strategy is Strategy.STATIC and not one.error), None)
+    is_dynamic = chosen.strategy not in (Strategy.STATIC, Strategy.BUCKETS)
+    if static is None or not is_dynamic or len(chosen.runs) < 3 or chosen.compiles < static.compiles:
+        return ""
+    return " But it compiles for each size anew, also for further ones: mend the recompiles among the findings first."
 
 
 def _plain(chosen: StrategyResult, candidates: Sequence[StrategyResult]) -> str:

@@ -289,7 +289,8 @@ def _within(error: ErrorFigures, limit: ErrorFigures) -> bool:
 
 
 def _numbers(figures: ValueFigures) -> str:
-    text = f"relative difference {figures.difference.largest:.2g} at most, {figures.difference.rms:.2g} RMS"
+    largest, rms = figures.difference.largest, figures.difference.rms
+    text = f"relative to |value| + scale the difference is {largest:.2g} at most, {rms:.2g} RMS"
     if figures.compiled is not None and figures.eager is not None:
         text += f"; RMS error against float64: compiled {figures.compiled.rms:.2g}, eager {figures.eager.rms:.2g}"
     if figures.nudged is not None:

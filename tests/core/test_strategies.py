@@ -55,6 +55,18 @@ def test_the_reason_says_from_when_on_faster_runs_pay_off():
     assert "passes" not in reason
 
 
+def test_a_dynamic_strategy_that_compiles_for_each_size_says_so():
+    runs = tuple(StrategyRun(variant=number, first_s=1.0, run_s=1.0) for number in range(3))
+    static = result(Strategy.STATIC, 20.0, compiles=3)
+
+    def reason_for(compiles: int) -> str:
+        automatic = StrategyResult(strategy=Strategy.AUTOMATIC, total_s=9.0, run_s=1.0, compiles=compiles, runs=runs)
+        return recommend([automatic, static])[1]
+
+    assert "compiles for each size anew" in reason_for(3)
+    assert "anew" not in reason_for(2)
+
+
 def test_a_recommendation_of_padding_names_what_leaves_the_output_as_it_is():
     _, reason = recommend([result(Strategy.BUCKETS, 5.0), result(Strategy.STATIC, 9.0)])
     assert "padded positions" in reason and "static is the fastest (9 s)" in reason
