@@ -5,7 +5,7 @@ Pure search, a part of the judge's.
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 
 from compilebisect.core.module_tree import ModuleTree
 from compilebisect.core.outcome import Fault, Kind, Observation
@@ -21,8 +21,9 @@ MANY = 8
 class CulpritSearch:
     """Looks inside modules; only modules in `checked` can be named."""
 
-    def __init__(self, tree: ModuleTree, checked: Container[str]) -> None:
-        self._tree, self._checked = tree, checked
+    def __init__(self, tree: ModuleTree, checked: Container[str], is_exact: Callable[[str], bool]) -> None:
+        """`is_exact` says whether a module by itself gives nothing that is beyond the floor of its dtype."""
+        self._tree, self._checked, self._is_exact = tree, checked, is_exact
 
     def region(
         self, unit: Unit, item: IntroducedFault, fenced: tuple[str, ...]
@@ -98,6 +99,8 @@ class CulpritSearch:
         """
         if not may_be_rounding(item.fault):
             return False
+        if child is not None and self._is_exact(child):
+            return True  # the module above it makes that much of a right result's last bits
         together = item.region if child is None else self._tree.called_children(child)
         below = tuple(path for path in together if path not in fenced)
         if sum(1 + len(self._tree.descendants(path)) for path in below) < MANY:

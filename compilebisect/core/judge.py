@@ -43,7 +43,7 @@ class Judge:
         self._unit_of = {path: unit for unit in units for path in unit.paths}
         self._results = results
         self._has_ladder = has_ladder
-        self._inside = CulpritSearch(tree, self._unit_of)
+        self._inside = CulpritSearch(tree, self._unit_of, self._is_exact)
 
     def introduced_below(self, path: str) -> dict[str, list[Fault]]:
         """Return the faults that the modules below `path` bring, by module."""
@@ -220,6 +220,13 @@ class Judge:
         owners = item.fault.owners if len(item.fault.owners) > 1 else ()
         owners = owners or tuple(moved_path(owner, item.path, other) for other in item.instances)
         target.introduced.append(IntroducedFault(path=owner, fault=item.fault, seen_in=item.path, instances=owners))
+
+    def _is_exact(self, path: str) -> bool:
+        """Return whether all that a module gave in its own check was within the floor of its dtype."""
+        seen = self._results[self._unit_of[path].id].observation
+        if seen is None or not seen.completed or seen.skipped or seen.has_excused:
+            return False
+        return not any(fault.kind is Kind.DIVERGENCE for fault in seen.faults)
 
     def _left_out_below(self, place: str) -> tuple[str, ...]:
         return tuple(

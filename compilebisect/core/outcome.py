@@ -103,7 +103,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     FX graphs that reached the backend, `frames_compiled` the Python frames that Dynamo converted, also those
     without any operator, `recompiles` how often one of them was compiled again. `completed` is False where a fault
     ended the probe before all of it was done.
-    `is_blind` says that the output was constant, so that a divergence inside could not have shown in it.
+    `is_blind` says that the output was constant, so that a divergence inside could not have shown in it, `has_excused`
+    that something differs from eager by more than its dtype's floor and is right all the same.
     `faults_by_instance` holds those faults that belong to single instances rather than to the code of all. `impact` is
     what a module that was compiled in place does to the output of the whole model.
     """
@@ -117,6 +118,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     compile_s: float = 0.0
     peak_bytes: int = 0
     is_blind: bool = False
+    has_excused: bool = False
     skipped: str = ""
     notes: tuple[str, ...] = ()
     faults_by_instance: dict[str, tuple[Fault, ...]] = {}

@@ -134,6 +134,11 @@ class Verdict(msgspec.Struct, frozen=True):
     excess: float | None = None
 
     @property
+    def is_excused(self) -> bool:
+        """Whether the results differ by more than the floor, which another yardstick allows."""
+        return not self.is_fault and not self.yardstick.startswith("floor of")
+
+    @property
     def is_fault(self) -> bool:
         """Whether the compiled result is wrong."""
         return self.outcome is Outcome.DIVERGENCE

@@ -323,6 +323,7 @@ def _merged(seen: Observation, more: Observation, first: str, second: str) -> Ob
         graphs=max(seen.graphs, more.graphs),
         compile_s=seen.compile_s + more.compile_s,
         is_blind=seen.is_blind or more.is_blind,
+        has_excused=seen.has_excused or more.has_excused,
         notes=tuple(dict.fromkeys((*seen.notes, *more.notes))),
         faults_by_instance=by_instance,
     )

@@ -39,13 +39,15 @@ class Difference:
 class Comparison:
     """All differences; `notes` say what was seen and is no fault.
 
-    `is_constant_output` marks an output that would hide a fault inside the module.
+    `is_constant_output` marks an output that would hide a fault inside the module, `has_excused` that something differs
+    by more than the floor and is right all the same.
     """
 
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     is_constant_output: bool = False
     used_reference: bool = False
+    has_excused: bool = False
 
     @property
     def is_equal(self) -> bool:
@@ -103,7 +105,11 @@ class _Comparer:
         self._compare_autograd()
         self._compare_aliases()
         return Comparison(
-            self._differences, self._notes, self._has_constant_output(), self._witnesses.has_made_reference
+            self._differences,
+            self._notes,
+            self._has_constant_output(),
+            self._witnesses.has_made_reference,
+            self._tensors.has_excused,
         )
 
     def _add(self, kind: DifferenceType, path: str, text: str, **more: Any) -> None:
@@ -153,10 +159,10 @@ class _Comparer:
 
     def _is_rounding(self, path: str, value: Any) -> bool:
         """Say whether a number moves by all that it is where inputs move by their last bit, and not by itself."""
-        if self._witnesses.repeat_differs(path, value):
-            return False  # a clock or a counter
+        if not isinstance(value, (float, complex)) or self._witnesses.repeat_differs(path, value):
+            return False  # what differs from run to run is a clock
         nudges = [other for other in self._witnesses.nudges(path) if isinstance(other, (float, complex))]
-        return isinstance(value, (float, complex)) and any(abs(other - value) >= abs(value) for other in nudges)
+        return any(abs(other - value) >= abs(value) for other in nudges)
 
     def _compare_missing_gradient(self, path: str, eager: Any, compiled: Any) -> None:
         """Zeros and no gradient at all mean the same to an optimizer's user, and AOT autograd mixes them."""

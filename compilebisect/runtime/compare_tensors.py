@@ -71,6 +71,8 @@ class TensorComparer:
         tolerance: tuple[float, float] | None,
         notes: list[str],
     ) -> None:
+        #: Whether something differs by more than the floor, and is right all the same.
+        self.has_excused = False
         self._noise_dtype = eager.noise_dtype
         self._eager = eager
         self._agreement: bool | None = None
@@ -171,6 +173,7 @@ class TensorComparer:
         figures, verdict = self._settle(place, figures, eager, compiled)
         if verdict.outcome in _NOTED:
             self._notes.append(f"{place}: {verdict.outcome.value}: {verdict.text}")
+        self.has_excused = self.has_excused or verdict.is_excused
         if not verdict.is_fault:
             return None
         if self._tolerance is None and self._is_tie(place, figures, eager, compiled):

@@ -313,7 +313,7 @@ class _Findings:
         self.notes: list[str] = []
         self.skipped = ""
         self.has_failed = False
-        self.is_blind = False
+        self.is_blind = self.has_excused = False
         self.graphs = self.operators = self.frames_compiled = self.recompiles = 0
         self.compile_s = 0.0
 
@@ -366,6 +366,7 @@ class _Findings:
     def take_comparison(self, path: str, comparison: Comparison, call: GoldenCall) -> None:
         self.notes.extend(note for note in comparison.notes if note not in self.notes)
         self.is_blind = self.is_blind or comparison.is_constant_output
+        self.has_excused = self.has_excused or comparison.has_excused
         for fault in faults_from_comparison(comparison):
             self.add(fault, call, instance=path)
 
@@ -393,6 +394,7 @@ class _Findings:
             compile_s=self.compile_s,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             is_blind=self.is_blind,
+            has_excused=self.has_excused,
             skipped=self.skipped,
             notes=tuple(dict.fromkeys(self.notes)),
             faults_by_instance={path: tuple(faults) for path, faults in self.by_instance.items()},

@@ -21,7 +21,7 @@ class Planted:
     """A fault in the code of `path`, or in the interplay of several modules (`together`).
 
     With `only_in_place` it needs the rest of the model around it, and with `only_inside` that module, be it compiled or
-    not.
+    not. By itself it is then beyond the floor, unless it `is_exact`.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class Planted:
         only_in_place: bool = False,
         only_inside: str | None = None,
         evidence: dict[str, float] | None = None,
+        is_exact: bool = False,
         stage: Stage | None = None,
     ) -> None:
         self.kind = kind
@@ -44,6 +45,7 @@ class Planted:
         self.only_in_place = only_in_place
         self.only_inside = only_inside
         self.evidence = evidence or {}
+        self.is_exact = is_exact
         self.stage = stage
 
 
@@ -147,6 +149,12 @@ class ScriptedModel:
             graphs=1,
             frames_compiled=1,
             is_blind=probe.path in self.blind,
+            has_excused=any(
+                planted.only_inside is not None
+                and not planted.is_exact
+                and inside.intersection(planted.together or [planted.path])
+                for planted in self.planted
+            ),
             impact={"text": f"of {probe.path}"} if probe.in_place else {},
         )
 

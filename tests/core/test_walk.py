@@ -128,6 +128,13 @@ def test_a_small_divergence_that_takes_many_modules_is_accumulated_rounding(
     assert bool(introduced(walk)) is not is_rounding
 
 
+@pytest.mark.parametrize(("excess", "is_rounding"), [(1.9, True), (2.1, False)])
+def test_what_a_module_above_makes_of_the_last_bits_of_a_right_result_is_rounding(excess: float, is_rounding: bool):
+    planted = Planted(Kind.DIVERGENCE, "enc.b.x", only_inside="", is_exact=True, evidence={"excess": excess})
+    walk = ScriptedModel(NESTED, [planted]).walk()
+    assert introduced(walk) == ([] if is_rounding else [("enc.b.x", "divergence")])
+
+
 def test_a_divergence_inside_another_module_is_found_in_the_instance_that_brings_it():
     layers = [f"layers.{number}" for number in range(3)]
     children = {"": ["layers"], "layers": layers, **{layer: [f"{layer}.fc", f"{layer}.act"] for layer in layers}}

@@ -135,7 +135,7 @@ def test_the_region_of_an_error_is_sought_in_the_one_module_that_is_compiled():
     model = ScriptedModel(CHILDREN, classes=CLASSES)
     fault = Fault(kind=Kind.ERROR, type="planted")
     item = IntroducedFault(path="layers.1", fault=fault, instances=("layers.1", "layers.2"))
-    steps = CulpritSearch(model.tree, LAYERS).region(units_of(model.tree)[0], item, ())
+    steps = CulpritSearch(model.tree, LAYERS, lambda path: False).region(units_of(model.tree)[0], item, ())
     assert next(steps).instances == ()
     differing = {"layers.1": (Fault(kind=Kind.DIVERGENCE, type="planted"),)}
     with pytest.raises(StopIteration) as stop:

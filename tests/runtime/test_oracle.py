@@ -110,6 +110,16 @@ def test_a_number_that_is_rounding_alone_need_not_be_written(is_centred, types):
     assert [difference.type for difference in comparison.differences] == types
 
 
+def test_a_lost_write_to_a_buffer_is_a_mutation():
+    module = nn.BatchNorm1d(4)
+    oracle = Oracle(module, (torch.randn(6, 4),), {}, CallContext("grad", (), True))
+    comparison = oracle.check(lambda x: nn.functional.batch_norm(x, None, None, module.weight, module.bias, True))
+    lost = {"state.running_mean", "state.running_var", "state.num_batches_tracked"}
+    assert {(difference.type, difference.path) for difference in comparison.differences} == {
+        ("mutation", path) for path in lost
+    }
+
+
 class ReadsClock(nn.Module):
     def __init__(self):
         super().__init__()
