@@ -67,6 +67,10 @@ def _mended(item: Mapping[str, Any], place: Callable[[Frame], str]) -> str:
     return f"{where}: {code}{'' if is_one_line else ' ...'} -> {item['text']}"
 
 
+def _how_much(skipped: Sequence[Mapping[str, Any]]) -> str:
+    return "all" if all(item.get("effect") == "frame skipped" for item in skipped) else "the rest"
+
+
 def _block(skipped: Sequence[Mapping[str, Any]], place: Callable[[Frame], str]) -> str:
     """Name the block that keeps Dynamo from going on in the first of some functions that has one."""
     inside = (item for item in skipped if "block" in item)
@@ -79,12 +83,15 @@ def _block(skipped: Sequence[Mapping[str, Any]], place: Callable[[Frame], str]) 
 def _consequence(evidence: Mapping[str, Any], said: Mapping[str, Any], functions: Mapping[str, list[str]]) -> str:
     parts = []
     if own := functions["skipped_frames"]:
-        how_much = "all" if evidence.get("effect", "") == "frame skipped" else "the rest"
+        how_much = _how_much([evidence])
         reason = f", since {said['because']}" if "because" in said else ""
         parts.append(f"{how_much} of {', '.join(own)} runs in eager mode{reason}")
     if above := functions["skipped_above"]:
         reason = f", since {said['because_above']}" if "because_above" in said else ""
-        parts.append(f"all of {', '.join(above)} above it {'runs' if len(above) == 1 else 'run'} in eager mode{reason}")
+        how_much = _how_much(evidence["skipped_above"])
+        parts.append(
+            f"{how_much} of {', '.join(above)} above it {'runs' if len(above) == 1 else 'run'} in eager mode{reason}"
+        )
     graphs = evidence.get("graphs", {})
     if graphs and graphs["with"] != graphs["without"] and graphs["without"]:
         parts.append(f"{plural(graphs['with'], 'graph')} instead of {graphs['without']}")

@@ -90,26 +90,27 @@ class CulpritSearch:
                 break
         return found, places
 
-    def only_adds_up(
+    def why_rounding(
         self, unit: Unit, item: IntroducedFault, child: str | None, fenced: tuple[str, ...]
-    ) -> Generator[Probe, Observation, bool]:
-        """Return whether a small divergence takes many modules, and so may be their rounding taken together.
+    ) -> Generator[Probe, Observation, str]:
+        """Say why a small divergence is rounding and no fault: empty where it is one.
 
         `child` is the one below that brings it alone, with all that is in it.
         """
         if not may_be_rounding(item.fault):
-            return False
+            return ""
         if child is not None and self._is_exact(child):
-            return True  # the module above it makes that much of a right result's last bits
+            return f"enlarged rounding: what {child} gives by itself is within the floor of its dtype"
         together = item.region if child is None else self._tree.called_children(child)
         below = tuple(path for path in together if path not in fenced)
         if sum(1 + len(self._tree.descendants(path)) for path in below) < MANY:
-            return False
-        if child is None:
-            return True
-        fenced = (*fenced, *below)
-        own = Probe(unit=unit.id, path=item.path, compiles_only=child, fenced=fenced, purpose="alone inside")
-        return not showing((yield own), item, (item.path,))
+            return ""
+        if child is not None:
+            fenced = (*fenced, *below)
+            own = Probe(unit=unit.id, path=item.path, compiles_only=child, fenced=fenced, purpose="alone inside")
+            if showing((yield own), item, (item.path,)):
+                return ""
+        return "accumulated rounding: it is small, and many modules bring it only together"
 
 
 def places_of(item: IntroducedFault) -> tuple[str, ...]:

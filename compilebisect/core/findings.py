@@ -115,7 +115,7 @@ class Verdicts:
                 for item in other.evidence.get("skipped_frames", ()) if fault_key(other) == key else ():
                     if (item["file"], item["line"]) not in seen:
                         seen.append((item["file"], item["line"]))
-                        found.append(item)
+                        found.append({**item, "effect": other.evidence.get("effect", "")})
         return found
 
     def _user_line(self, item: IntroducedFault, module: str) -> Frame | None:

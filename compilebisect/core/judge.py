@@ -179,10 +179,11 @@ class Judge:
         if not item.fault.evidence.get("only_in_place"):  # in place, each module below was looked at alone before
             child, sharing = yield from self._inside.wrong_alone(unit, item, fenced)
             item = msgspec.structs.replace(item, instances=sharing)
-        if (yield from self._inside.only_adds_up(unit, item, child, fenced)):
-            result.notes.append(
-                f"accumulated rounding: it is small, and no module brings it by itself: {item.fault.message}"
-            )
+        reason = yield from self._inside.why_rounding(unit, item, child, fenced)
+        if reason:
+            note = f"{reason}: "
+            if not any(known.startswith(note) for known in result.notes):
+                result.notes.append(note + item.fault.message)
         else:
             told = yield from self._with_stage(unit, item, fenced)
             if child is None:
@@ -190,7 +191,7 @@ class Judge:
             else:
                 self._give_to(child, unit, told)
         if child is not None:
-            yield from self._look_again(unit, item, sharing, (*fenced, child), found + 1)
+            yield from self._look_again(unit, item, sharing, (*fenced, child), found + (not reason))
         if others := tuple(place for place in places if place not in sharing):
             yield from self._look_again(unit, item, others, fenced, found)
 
@@ -217,13 +218,17 @@ class Judge:
         target = self._results[self._unit_of[owner].id]
         if target.skipped == LEFT_OUT:
             return
+        target.is_implied = False
         owners = item.fault.owners if len(item.fault.owners) > 1 else ()
         owners = owners or tuple(moved_path(owner, item.path, other) for other in item.instances)
         target.introduced.append(IntroducedFault(path=owner, fault=item.fault, seen_in=item.path, instances=owners))
 
     def _is_exact(self, path: str) -> bool:
         """Return whether all that a module gave in its own check was within the floor of its dtype."""
-        seen = self._results[self._unit_of[path].id].observation
+        # what was implied healthy was looked at with one of those above it
+        vouching = (path, *reversed(self._tree.ancestors(path)))
+        results = (self._results[self._unit_of[other].id] for other in vouching if other in self._unit_of)
+        seen = next((result.observation for result in results if not result.is_implied), None)
         if seen is None or not seen.completed or seen.skipped or seen.has_excused:
             return False
         return not any(fault.kind is Kind.DIVERGENCE for fault in seen.faults)

@@ -104,7 +104,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     without any operator, `recompiles` how often one of them was compiled again. `completed` is False where a fault
     ended the probe before all of it was done.
     `is_blind` says that the output was constant, so that a divergence inside could not have shown in it, `has_excused`
-    that something differs from eager by more than its dtype's floor and is right all the same.
+    that something differs from eager by more than its dtype's floor and is right all the same, or was not compared.
     `faults_by_instance` holds those faults that belong to single instances rather than to the code of all. `impact` is
     what a module that was compiled in place does to the output of the whole model.
     """

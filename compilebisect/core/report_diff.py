@@ -10,7 +10,10 @@ from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Finding, Report
 
 # Settings that decide what a run can see.
-_TELLING = ("train", "optimizer", "context", "dtype", "device", "backend", "mode", "dynamic", "tolerance", "config")
+_TELLING = (
+    *("spec", "inputs", "init", "train", "optimizer", "context", "dtype", "device", "backend", "mode", "dynamic"),
+    *("tolerance", "config"),
+)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -113,7 +116,8 @@ def _doubts(base: Report, new: Report, fixed: list[Finding]) -> tuple[str, ...]:
     unchecked = sorted({finding.kind.value for finding in fixed if not _is_checked(finding.kind, new)})
     if unchecked:
         notes.append(f"Kinds that the new run did not look for: {', '.join(unchecked)}.")
-    differing = [name for name in _TELLING if base.settings.get(name) != new.settings.get(name)]
+    both = base.settings.keys() & new.settings.keys()
+    differing = [name for name in _TELLING if name in both and base.settings[name] != new.settings[name]]
     if differing:
         notes.append(f"The runs had other settings, so they need not see the same: {', '.join(differing)}.")
     return tuple(notes)

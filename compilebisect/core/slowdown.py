@@ -94,17 +94,28 @@ class SlowdownSearch:
                     result.notes.append(_ENTERING)
                 return
         shown = yield from self._shown_above(unit, own, needs_proof=not breaks)
-        if shown is None or not (yield from self._shows_again(unit, fenced)):
+        if shown is None:
+            return
+        known = dynamo if own != without.loss else None
+        if not (yield from self._shows_again(unit, fenced, known)):
+            if fenced:
+                self._inherit(unit, timing)
             return
         stage = None if dynamo is None else _stage(without, dynamo)
         evidence = {**shown, "dynamo_loss_s": None if dynamo is None else dynamo.middle_s}
         fault = _fault(timing, own, stage=stage, evidence=evidence, is_broken=bool(breaks) or timing.graphs > 1)
         self._introduce(unit, fault, () if breaks or stage is Stage.INDUCTOR else self._breaking_below(unit.path))
 
-    def _shows_again(self, unit: Unit, fenced: tuple[str, ...]) -> Generator[TimingProbe, UnitTiming, bool]:
-        """Return whether a second measurement says the same: near the limit, chance would decide otherwise."""
+    def _shows_again(
+        self, unit: Unit, fenced: tuple[str, ...], known: Loss | None
+    ) -> Generator[TimingProbe, UnitTiming, bool]:
+        """Return whether a second measurement says the same: near the limit, chance would decide otherwise.
+
+        `known` is the part of the loss that is not the module's own.
+        """
         again = yield TimingProbe(unit=unit.id, path=unit.path, fenced=fenced)
-        if again.is_of_compiled and is_beyond_noise(again.loss, again):
+        own = again.loss if known is None else again.loss.minus(known)
+        if again.is_of_compiled and is_beyond_noise(own, again):
             return True
         self._results[unit.id].notes.append("slower than eager in one measurement and not in the next: no finding")
         return False

@@ -154,7 +154,7 @@ class _Look:
             seen = self._alone(key, config) if config is not None else None
             if seen is not None:
                 yield CureCheck("; ".join(switch.text for switch in switches), self._is_gone(seen), seen.graphs)
-        callee = self._rounds.call_at(key) if cure.decorators else None
+        callee = self._rounds.call_at(key) if cure.decorators and self.is_usable else None
         function = callee.values[0] if callee is not None else None
         for decorator in cure.decorators:
             other = decorated(function, decorator)
@@ -165,9 +165,12 @@ class _Look:
             try:
                 seen = self._rounds.traced_with(key, callee=callee)
             except RunFailed as failed:
-                self.is_usable = not torch_internals.is_device_failure(failed.error)
                 yield CureCheck(text, False, 0)
+                if torch_internals.is_device_failure(failed.error):
+                    self.is_usable = False
+                    return
             except OutOfTime:
+                self.notes.append(_TOO_LONG)
                 return
             else:
                 yield CureCheck(text, self._is_gone(seen), seen.graphs)

@@ -71,7 +71,7 @@ class TensorComparer:
         tolerance: tuple[float, float] | None,
         notes: list[str],
     ) -> None:
-        #: Whether something differs by more than the floor, and is right all the same.
+        #: Whether something differs by more than the floor and is right all the same, or could not be compared.
         self.has_excused = False
         self._noise_dtype = eager.noise_dtype
         self._eager = eager
@@ -92,7 +92,7 @@ class TensorComparer:
         """Compare two tensors of one layout."""
         left, right = measure.plain_parts(eager), measure.plain_parts(compiled)
         if left is None or right is None:
-            self._notes.append(f"{path}: the values of a {_kind(eager)} tensor cannot be read")
+            self._excuse(f"{path}: the values of a {_kind(eager)} tensor cannot be read")
             return []
         if [suffix for suffix, _ in left] != [suffix for suffix, _ in right]:
             return [TensorFinding("structure", "the parts of the tensors differ in number")]
@@ -110,8 +110,13 @@ class TensorComparer:
         """Compare two Python floats as results of the dtype that took part."""
         left, right = torch.tensor(eager), torch.tensor(compiled)
         wide = torch.complex128 if isinstance(eager, complex) else torch.float64
-        finding = self._compare_part(_Place(path, ""), left.to(wide), right.to(wide))
+        finding = self._compare_part(_Place(path, "", is_number=True), left.to(wide), right.to(wide))
         return finding.text if finding is not None else None
+
+    def _excuse(self, note: str) -> None:
+        """Note what is not as in eager, or not known, and is no fault."""
+        self.has_excused = True
+        self._notes.append(note)
 
     def _compare_part(self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor) -> TensorFinding | None:
         if eager.numel() == 0:
@@ -120,7 +125,7 @@ class TensorComparer:
             compare = self._compare_inexact if measure.is_inexact(eager) else self._compare_exact
             return compare(place, eager, compiled)
         except UNSUPPORTED as error:
-            self._notes.append(f"{place}: not compared, torch has no kernel for it: {error}")
+            self._excuse(f"{place}: not compared, torch has no kernel for it: {error}")
             return None
 
     def _compare_exact(self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor) -> TensorFinding | None:
@@ -132,7 +137,7 @@ class TensorComparer:
             if same_shape(witness, eager):
                 open_places &= ~(witness != eager)
                 if not bool(open_places.any()):
-                    self._notes.append(f"{place}: {total} of {eager.numel()} elements are ties that rounding decides")
+                    self._excuse(f"{place}: {total} of {eager.numel()} elements are ties that rounding decides")
                     return None
         worst = measure.first_marked(open_places)
         values = f"{eager[worst].item()} in eager, {compiled[worst].item()} in compiled"
@@ -165,6 +170,7 @@ class TensorComparer:
             dtype=measure.dtype_name(eager.dtype),
             noise_dtype=self._noise_dtype,
             count=eager.numel(),
+            is_number=place.is_number,
             scale=scale,
             difference=difference,
             max_abs_error=absolute,
@@ -274,7 +280,7 @@ class TensorComparer:
             if same_shape(other, eager):
                 open_places &= measure.mark_class_mismatches(other, eager).logical_not_()
         if not bool(open_places.any()):
-            self._notes.append(f"{place}: {mismatches} elements overflow in one run only; rounding decides about them")
+            self._excuse(f"{place}: {mismatches} elements overflow in one run only; rounding decides about them")
             return None
         worst = measure.first_marked(open_places)
         text = (
@@ -294,7 +300,7 @@ class TensorComparer:
             if same_shape(nudged, eager):
                 open_places &= ~self._off(figures, eager, nudged)
                 if not bool(open_places.any()):
-                    self._notes.append(f"{place}: {total} of {eager.numel()} values hang on a choice between equals")
+                    self._excuse(f"{place}: {total} of {eager.numel()} values hang on a choice between equals")
                     return True
         return False
 
@@ -340,6 +346,7 @@ class TensorComparer:
 class _Place:
     path: str
     suffix: str
+    is_number: bool = False
 
     def __str__(self) -> str:
         return self.path + self.suffix

@@ -76,6 +76,10 @@ def _ways(module: nn.Module, door: Door) -> list[str]:
     return [name for name in door.methods if isinstance(getattr(module, name, None), types.MethodType)]
 
 
+# A door at which nothing is noted of any call.
+_UNWATCHED = Door("", calls=(-1,))
+
+
 def compiled_inside(module: nn.Module, inner: nn.Module, **options: Any) -> Callable[..., Any]:
     """Return a function that calls a module of which nothing but `inner`, somewhere below it, is compiled.
 
@@ -84,7 +88,7 @@ def compiled_inside(module: nn.Module, inner: nn.Module, **options: Any) -> Call
     compiled = {("", CALL): torch.compile(inner, **options)}
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _standing(inner, Door(""), compiled, []):
+        with _standing(inner, _UNWATCHED, compiled, []):
             return module(*args, **kwargs)
 
     return call

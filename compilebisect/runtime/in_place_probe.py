@@ -57,7 +57,7 @@ class _Look:
         self._by_instance: dict[str, list[Fault]] = {}
         self._notes: list[str] = []
         self._impact: dict[str, Any] = {}
-        self._has_failed = False
+        self._has_failed = self._has_excused = False
         self._graphs = 0
         self._frames = 0
         self._compile_s = 0.0
@@ -91,6 +91,7 @@ class _Look:
             record = self._compiled_run(oracle, call)
             self._on_phase("comparing")
             comparison = oracle.judge(record, call)
+            self._has_excused = self._has_excused or comparison.has_excused
         except Exception as error:  # noqa: BLE001 - each instance alone tells what this is
             self.is_usable = not torch_internals.is_device_failure(error)
             return False
@@ -106,6 +107,7 @@ class _Look:
             return
         self._on_phase("comparing")
         comparison = oracle.judge(record, call)
+        self._has_excused = self._has_excused or comparison.has_excused
         passages = oracle.eager().output["inside"]
         own = [number for number, passage in enumerate(passages) if passage["module"] == path]
         differences = attributable(comparison.differences, own)
@@ -159,6 +161,7 @@ class _Look:
         return Observation(
             faults=tuple(self._faults.values()),
             completed=not self._has_failed,
+            has_excused=self._has_excused,
             graphs=self._graphs,
             frames_compiled=self._frames,
             compile_s=self._compile_s,

@@ -251,7 +251,7 @@ class Oracle:
 
 def _without_differences(comparison: Comparison, why: str) -> Comparison:
     text = f"{why}: {comparison.differences[0].text}"
-    return replace(comparison, differences=[], notes=[*comparison.notes, text])
+    return replace(comparison, differences=[], notes=[*comparison.notes, text], has_excused=True)
 
 
 def _is_about_values(comparison: Comparison) -> bool:

@@ -183,6 +183,7 @@ def _probe_call(
             findings.take_unjudged(f"fails in eager mode when called alone: {text}", call, is_repeat=is_repeat)
         else:
             findings.notes.append(f"eager fails where compiled code does not: {text}")
+            findings.has_excused = True  # nothing was compared
         return not torch_internals.is_device_failure(error)
     if is_repeat:
         findings.take_watcher(path, compiled, call, is_anew=is_anew)
@@ -350,6 +351,7 @@ class _Findings:
         """Say why a call shows nothing; with that, the module is not judged, unless an equal call of it was."""
         if is_repeat:
             self.notes.append(f"call {call.index} is not judged: {why}")
+            self.has_excused = True
         else:
             self.skipped = self.skipped or why
 

@@ -33,7 +33,7 @@ _LOAD_TIMEOUT_S = 1800.0
 # Workers that went down through no fault of what they were asked, before the run is given up.
 _MAX_LOSSES = 5
 # Probes that look whether one fault, never a recompile, shows in another way.
-_ABOUT_ONE_FAULT = ("ladder", "region", "alone inside", "rest")
+_ABOUT_ONE_FAULT = ("ladder", "region", "alone inside", "rest", "left out")
 # How long an errand may have to wait until it is looked at.
 _POLL_S = 0.05
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from compilebisect.core.findings import Verdicts
 from compilebisect.core.fingerprint import fault_key
@@ -81,19 +82,22 @@ def test_a_hidden_break_is_a_finding_of_its_own_and_the_others_learn_what_they_c
     assert "hidden" in second.summary
 
 
-def test_a_break_tells_which_functions_of_modules_above_run_eager_for_it() -> None:
+@pytest.mark.parametrize(
+    ("effect", "how_much"), [("frame skipped", "all"), ("rest of the function skipped", "the rest")]
+)
+def test_a_break_tells_which_functions_of_modules_above_run_eager_for_it(effect: str, how_much: str) -> None:
     class CalledInLoop(WithHidden):
         def observe(self, probe: Probe) -> Observation:
             seen = ScriptedModel.observe(self, probe)
             if probe.path != "" or probe.mends_breaks:
                 return seen
             frame = {"file": "model.py", "line": 1, "function": "forward", "block": "`for` loop", "block_line": 3}
-            fault = msgspec.structs.replace(seen.faults[0], evidence={"skipped_frames": [frame]})
+            fault = msgspec.structs.replace(seen.faults[0], evidence={"effect": effect, "skipped_frames": [frame]})
             return msgspec.structs.replace(seen, faults=(fault,))
 
     (finding,) = Verdicts(CalledInLoop({}, [Planted(Kind.GRAPH_BREAK, "a.x")]).walk(), "/project").findings
     assert finding.evidence["consequence"] == (
-        "all of Class_root.forward above it runs in eager mode, since the call is in a `for` loop at model.py:3"
+        f"{how_much} of Class_root.forward above it runs in eager mode, since the call is in a `for` loop at model.py:3"
     )
     assert finding.evidence["skipped_above"] == ["model.py:1 in Class_root.forward"]
 

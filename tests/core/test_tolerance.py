@@ -140,7 +140,7 @@ def test_each_floor_names_its_source(dtype):
 
 
 def test_a_single_number_that_eager_never_gives_twice_is_not_judged():
-    clock = figures((30.0, 30.0), repeated=ErrorFigures(0.4, 0.4), count=1)
+    clock = figures((30.0, 30.0), repeated=ErrorFigures(0.4, 0.4), count=1, is_number=True)
     assert judge(clock).outcome is Outcome.NON_DETERMINISTIC
-    assert judge(msgspec.structs.replace(clock, count=2)).is_fault
+    assert judge(msgspec.structs.replace(clock, is_number=False)).is_fault
     assert judge(msgspec.structs.replace(clock, repeated=ErrorFigures(1e-3, 1e-3))).is_fault

@@ -37,7 +37,7 @@ def walk_over_layers(*planted: Planted, **options: object) -> Walk:
     return ScriptedModel(CHILDREN, planted, classes=CLASSES).walk(**options)
 
 
-def shown_by(walk: Walk) -> dict[str, tuple[str, ...]]:
+def instances_by_module(walk: Walk) -> dict[str, tuple[str, ...]]:
     return {item.path: item.instances for result in walk.results.values() for item in result.introduced}
 
 
@@ -71,7 +71,7 @@ def test_only_so_many_modules_are_sought_inside_one_other_and_a_note_says_so():
 
 def test_an_instance_is_not_blamed_for_what_another_child_brings_there():
     walk = walk_over_layers(inside("layers.0.fc", "layers.0"), inside("layers.1.act", "layers.1"))
-    assert shown_by(walk) == {"layers.0.fc": ("layers.0.fc",), "layers.1.act": ("layers.1.act",)}
+    assert instances_by_module(walk) == {"layers.0.fc": ("layers.0.fc",), "layers.1.act": ("layers.1.act",)}
 
 
 def test_instances_that_a_child_makes_wrong_are_told_from_one_that_is_wrong_itself():
@@ -121,12 +121,12 @@ def test_a_finding_says_whose_results_differ(above: str, said: str):
 
 def test_instances_in_which_one_child_brings_it_are_named_together():
     walk = walk_over_layers(*(inside(f"{layer}.fc", layer) for layer in LAYERS))
-    assert shown_by(walk) == {"layers.0.fc": tuple(f"{layer}.fc" for layer in LAYERS)}
+    assert instances_by_module(walk) == {"layers.0.fc": tuple(f"{layer}.fc" for layer in LAYERS)}
 
 
 def test_a_large_divergence_of_one_instance_is_not_taken_for_the_rounding_of_another():
     walk = walk_over_layers(interplay("layers.0", 1.3), interplay("layers.2", 50.0))
-    assert shown_by(walk) == {"layers.2": ("layers.2",)}
+    assert instances_by_module(walk) == {"layers.2": ("layers.2",)}
     assert len(notes_of(walk, "layers.0", "accumulated rounding")) == 1
 
 
@@ -161,3 +161,22 @@ def test_a_divergence_inside_another_module_has_its_impact_too():
     walk = ScriptedModel({"": ["p"], "p": ["p.a", "p.b"]}, [inside("p.a", "p")]).walk(context=True)
     (item,) = walk.results[walk.unit_of["p.a"].id].introduced
     assert item.fault.evidence["impact"] == {"text": "of p.a"}
+
+
+def test_modules_whose_rounding_is_enlarged_do_not_use_up_the_number_that_is_sought():
+    names = [f"m{number}" for number in range(MOST_INSIDE + 1)]
+    exact = [inside(name, "", is_exact=True, evidence={"excess": 1.5}) for name in names]
+    sick = inside("sick", "", evidence={"excess": 1.9})
+    walk = ScriptedModel({"": [*names, "sick"]}, [*exact, sick]).walk()
+    assert introduced(walk) == [("sick", "divergence")]
+    assert len(notes_of(walk, "", "enlarged rounding")) == len(names)
+    assert not notes_of(walk, "", "further")
+
+
+@pytest.mark.parametrize(("is_exact", "expected"), [(True, []), (False, [("a.b", "divergence")])])
+def test_a_module_whose_health_is_implied_is_as_exact_as_what_vouches_for_it(is_exact: bool, expected: list):
+    children = {"": ["a", "h"], "a": ["a.b"], "a.b": [f"a.b.{n}" for n in range(3)], "h": [f"h.{n}" for n in range(12)]}
+    planted = Planted(Kind.DIVERGENCE, together=["a.b"], only_inside="", is_exact=is_exact, evidence={"excess": 1.5})
+    walk = ScriptedModel(children, [planted]).walk()
+    assert introduced(walk) == expected
+    assert walk.results[walk.unit_of["a.b"].id].is_implied is is_exact

@@ -146,7 +146,7 @@ def test_a_flipped_tie_of_integers_is_no_divergence_and_another_flip_is():
     eager, tied = torch.tensor([1, 5, 7, 2]), torch.tensor([1, 6, 7, 2])
     nudged = [record(eager), record(torch.tensor([1, 9, 7, 2]))]
     comparison = compare_runs(record(eager), record(tied), nudged=nudged)
-    assert comparison.is_equal
+    assert comparison.is_equal and comparison.has_excused
     assert "ties" in comparison.notes[0]
     wrong = torch.tensor([1, 6, 8, 2])
     assert types(record(eager), record(wrong), nudged=nudged) == [("values", "output")]
