@@ -66,8 +66,8 @@ STRANGE_TIMES, STRANGE_AT_ALL = 256.0, 1e-3
 OTHER_DRAWS_TIMES = 8.0
 #: A result this much smaller than its siblings may be a true zero, of which only rounding is left.
 TINY_AMONG_SIBLINGS = 1e-3
-#: Up to this many times what is allowed, a difference that many healthy modules bring only together, or one that is exact
-#: by itself, is rounding: in the backward pass of a small Phi on a GPU it was 1.23 times (torch 2.11).
+#: Up to this many times what is allowed, a difference that many healthy modules bring only together, or one alone that
+#: is exact by itself, is rounding: in the backward pass of a small Phi on a GPU it was 1.23 times (torch 2.11).
 ACCUMULATES_TO = 2.0
 #: One ulp on the inputs that grows to this many in the output marks ill-conditioned maths.
 ILL_CONDITIONED_ULPS = {True: 1024.0, False: 16.0}
