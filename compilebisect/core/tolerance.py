@@ -27,6 +27,16 @@ class Floor(NamedTuple):
     alone_rms: float
     source: str
 
+    @property
+    def limit(self) -> ErrorFigures:
+        """The errors that are always allowed."""
+        return ErrorFigures(self.largest * self.eps, self.rms * self.eps)
+
+    @property
+    def limit_alone(self) -> ErrorFigures:
+        """The errors that are allowed where there is no float64 reference."""
+        return ErrorFigures(self.alone_largest * self.eps, self.alone_rms * self.eps)
+
 
 # Source: eps are those of torch.finfo. The multiples were measured on 40 operators, eager against Inductor, on torch
 # 2.13 (CPU): the worst right result had 9 eps at most and 1.8 eps in the mean (group norm, erf, batch norm) where
@@ -165,7 +175,7 @@ def judge(
     if tolerance is not None:
         return _judge_by_tolerance(figures, tolerance)
     floor = floor_for(figures.dtype, figures.noise_dtype)
-    limit = ErrorFigures(floor.largest * floor.eps, floor.rms * floor.eps)
+    limit = floor.limit
     if _within(figures.difference, limit):
         return Verdict(Outcome.OK, f"floor of {floor_name(figures)}", _numbers(figures))
     if figures.scale == 0.0 and figures.max_abs_error <= limit.largest * figures.context_scale:
@@ -174,8 +184,7 @@ def judge(
     if usable and figures.compiled is not None and figures.eager is not None:
         allowed = _allowed_against_reference(figures.eager, limit)
         if _within(figures.compiled, allowed):
-            alone = ErrorFigures(floor.alone_largest * floor.eps, floor.alone_rms * floor.eps)
-            if _within(figures.difference, alone):
+            if _within(figures.difference, floor.limit_alone):
                 return Verdict(Outcome.OK, "float64 reference", _numbers(figures))
             text = f"eager itself is {figures.eager.rms:.2g} off float64, compiled {figures.compiled.rms:.2g}"
             return Verdict(Outcome.ACCUMULATED_ROUNDING, "float64 reference", text)
@@ -183,7 +192,7 @@ def judge(
     if by_noise is not None:
         return by_noise
     if not usable and not can_measure_more:
-        alone = ErrorFigures(floor.alone_largest * floor.eps, floor.alone_rms * floor.eps)
+        alone = floor.limit_alone
         # a gradient that is zero in exact maths, such as that of a bias in front of batch norm, is nothing but rounding
         is_tiny = figures.scale <= TINY_AMONG_SIBLINGS * figures.context_scale
         if is_tiny and figures.max_abs_error <= alone.largest * figures.context_scale:
@@ -201,13 +210,12 @@ def excess(figures: ValueFigures) -> float:
     Above 1 it is a divergence by all of them.
     """
     floor = floor_for(figures.dtype, figures.noise_dtype)
-    limit = ErrorFigures(floor.largest * floor.eps, floor.rms * floor.eps)
+    limit = floor.limit
     ratios = [_ratio(figures.difference, limit)]
     if reference_is_usable(figures) and figures.compiled is not None and figures.eager is not None:
         ratios.append(_ratio(figures.compiled, _allowed_against_reference(figures.eager, limit)))
     else:
-        alone = ErrorFigures(floor.alone_largest * floor.eps, floor.alone_rms * floor.eps)
-        ratios.append(_ratio(figures.difference, alone))
+        ratios.append(_ratio(figures.difference, floor.limit_alone))
     ratios += [_ratio(figures.difference, allowed) for allowed in _allowed_by_noise(figures, limit).values()]
     return min(ratios)
 
@@ -228,7 +236,7 @@ def reference_is_usable(figures: ValueFigures) -> bool:
     if figures.eager.rms <= max(plausible, STRANGE_AT_ALL):
         return True
     # noise as large as the value, around a true zero, is what rounding gives and no sign of another computation
-    return figures.scale <= floor.alone_largest * floor.eps * figures.context_scale
+    return figures.scale <= floor.limit_alone.largest * figures.context_scale
 
 
 def floor_name(figures: ValueFigures) -> str:

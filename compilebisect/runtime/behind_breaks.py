@@ -155,10 +155,12 @@ class _Look:
             if seen is not None:
                 yield CureCheck("; ".join(switch.text for switch in switches), self._is_gone(seen), seen.graphs)
         callee = self._rounds.call_at(key) if cure.decorators and self.is_usable else None
-        function = callee.values[0] if callee is not None else None
+        if callee is None:
+            return
+        function = callee.values[0]
         for decorator in cure.decorators:
             other = decorated(function, decorator)
-            if callee is None or other is None:
+            if other is None:
                 continue
             callee.values = [other] * len(callee.values)
             text = decorator.text(getattr(function, "__name__", "it"))

@@ -307,7 +307,7 @@ class TensorComparer:
     def _off(self, figures: ValueFigures, eager: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         floor = floor_for(figures.dtype, figures.noise_dtype)
         noise = figures.eager.largest if figures.eager is not None else 0.0
-        limit = floor.largest * floor.eps + 3.0 * noise
+        limit = floor.limit.largest + 3.0 * noise
         return measure.beyond(other, eager, figures.scale, limit)
 
     def _with_worst(self, figures: ValueFigures, eager: torch.Tensor, compiled: torch.Tensor) -> ValueFigures:
@@ -315,7 +315,7 @@ class TensorComparer:
         exceeding = figures.exceeding
         if self._tolerance is None:
             floor = floor_for(figures.dtype, figures.noise_dtype)
-            exceeding = int(measure.beyond(compiled, eager, figures.scale, floor.rms * floor.eps).sum())
+            exceeding = int(measure.beyond(compiled, eager, figures.scale, floor.limit.rms).sum())
         worst_eager, worst_compiled = eager[place].item(), compiled[place].item()
         return msgspec.structs.replace(
             figures,

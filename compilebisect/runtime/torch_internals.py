@@ -257,13 +257,12 @@ def without_disable(function: Any) -> Callable[..., Any] | None:
     Source: torch/_dynamo/eval_frame.py (`DisableContext`, `innermost_fn`); torch 2.11 to 2.15.
     """
     inner = getattr(function, "_torchdynamo_orig_callable", None)
-    owner = getattr(function, "__self__", None)
-    own = function if owner is None else function.__func__
+    own = getattr(function, "__func__", function)
     # functools.wraps hands the mark on to a function around it, which is not what it was put around
     is_its_own = getattr(function, "_torchdynamo_wrapper_id", id(own)) == id(own)
     if inner is None or not is_its_own or not getattr(function, "_torchdynamo_disable", False):
         return None
-    return inner if owner is None else types.MethodType(inner, owner)
+    return inner if own is function else types.MethodType(inner, function.__self__)
 
 
 RecompileError = exc.RecompileError

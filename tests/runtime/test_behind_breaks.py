@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from compilebisect.runtime import break_rounds
 from compilebisect.runtime.behind_breaks import probe_behind_breaks
 from compilebisect.runtime.changed_code import CannotChange, changed_code
 from compilebisect.runtime.golden import CallLog, Capture, watch_calls
+from compilebisect.runtime.torch_internals import without_disable
 from tests.runtime import breaking_modules
 
 
@@ -178,3 +180,13 @@ def test_code_that_is_not_what_its_file_says_is_left_alone(tmp_path: Path) -> No
         changed_code({str(file): lambda tree: tree}, {}),
     ):
         pass
+
+
+def test_only_a_function_that_has_the_decorator_loses_it() -> None:
+    def other(x: torch.Tensor) -> torch.Tensor:
+        return breaking_modules.kept_out(x)
+
+    around = functools.wraps(breaking_modules.kept_out)(other)  # takes the mark over
+    assert without_disable(breaking_modules.kept_out) is breaking_modules.kept_out.__wrapped__
+    assert without_disable(breaking_modules.KeptOut().twice) is not None
+    assert [without_disable(value) for value in (around, len, "".join, torch.sin, None)] == [None] * 5
