@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "compilebisect"
 # Layers from the top; each may import those below it, and SHARED. The folders of one set are peers.
 LAYERS = ({"cli"}, {"api"}, {"search"}, {"runtime", "workers", "repro", "render"}, {"core"})
 # What everybody may import. They import `core` and each other alone.
-SHARED = {"errors", "settings", "progress", "source_files"}
+SHARED = {"error_text", "errors", "settings", "progress", "source_files"}
 # Modules beside `api` that belong to its layer: parts of the composition root.
 API_PARTS = {"api", "cache_folder", "workplace"}
 # Peers that may know each other, with the reason.
