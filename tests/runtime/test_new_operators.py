@@ -30,3 +30,28 @@ def test_an_operator_is_decomposed_as_if_the_compiler_came_after_it(library: tor
     with torch.no_grad():
         compiled = torch.compile(lambda x: torch.ops.late_ops.twice(x))(torch.ones(3))
     assert compiled.tolist() == [3, 3, 3]
+
+
+def test_the_table_is_made_anew_only_when_operators_have_come(
+    library: torch.library.Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_compiler()
+    made = 0
+    make = torch._decomp.core_aten_decompositions
+
+    def counting() -> object:
+        nonlocal made
+        made += 1
+        return make()
+
+    monkeypatch.setattr(torch._decomp, "core_aten_decompositions", counting)
+    operators = NewOperators()
+    operators.take_in()
+    assert made == 0
+    library.define("once(Tensor x) -> Tensor")
+    operators.take_in()
+    operators.take_in()
+    assert made == 1
+    library.define("another(Tensor x) -> Tensor")
+    operators.take_in()
+    assert made == 2
