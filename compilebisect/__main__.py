@@ -8,6 +8,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from compilebisect.error_text import error_line, traceback_text
+
 INTERNAL_ERROR_STATUS = 125
 INTERRUPTED_STATUS = 130
 
@@ -27,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED_STATUS
-    except Exception as error:  # noqa: BLE001 - the last door: users get a message, and with -v the traceback
+    except BaseException as error:  # noqa: BLE001 - the last door: users get a message, and with -v the traceback
         _tell_internal_error(error, is_verbose=bool({"-v", "--verbose"}.intersection(words)))
         return INTERNAL_ERROR_STATUS
 
@@ -38,15 +40,15 @@ def _end_like_an_interrupt() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def _tell_internal_error(error: Exception, *, is_verbose: bool) -> None:
+def _tell_internal_error(error: BaseException, *, is_verbose: bool) -> None:
     import traceback  # here, as it is seldom needed and slow to import
 
     if is_verbose:
-        traceback.print_exception(error)
+        print(traceback_text(error), file=sys.stderr)
     # the last line of the innermost frame is enough to tell two reports of it apart
     frame = traceback.extract_tb(error.__traceback__)[-1]
     print(
-        f"error: compilebisect itself failed: {type(error).__name__}: {error}\n"
+        f"error: compilebisect itself failed: {error_line(error)}\n"
         f"({os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}) Please report this"
         + ("." if is_verbose else ", with the output of the same command with -v."),
         file=sys.stderr,

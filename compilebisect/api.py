@@ -14,12 +14,12 @@ import msgspec
 
 import compilebisect
 from compilebisect.cache_folder import cache_folder, torch_version, worker_environment
+from compilebisect.core.coverage import uncovered_parts
 from compilebisect.core.findings import Verdicts
 from compilebisect.core.input_spec import parse_spec
-from compilebisect.core.judge import LEFT_OUT
 from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Environment, Report, Timing, report_json
-from compilebisect.core.unit_result import UnitResult
+from compilebisect.error_text import error_text
 from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener, SilentProgress
 from compilebisect.repro.verify import ScriptEnd, run_fresh
@@ -135,7 +135,7 @@ def _bisect(
         except KeyboardInterrupt:
             complete = False
         if complete:
-            _check_something_was_tested(bisection, settings)
+            _check_something_was_wanted(bisection, settings)
         verdicts = Verdicts(bisection.walk, bisection.description.root_dir, settings.check)
         for finding in verdicts.findings:
             progress.finding_made(finding)
@@ -168,6 +168,7 @@ def _bisect(
         settings=_settings_in_force(settings),
         modules=tuple(verdicts.modules()),
         findings=tuple(verdicts.findings),
+        uncovered=uncovered_parts(bisection.walk),
         timing=Timing(
             total_s=round(time.monotonic() - started, 3),
             compiles=bisection.walk.probes_made,
@@ -188,7 +189,7 @@ def _output_folder(name: str) -> Path:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"the folder for the results cannot be made: {error}", where="--out", fix="Name another folder."
+            f"the folder for the results cannot be made: {error_text(error)}", where="--out", fix="Name another folder."
         ) from error
     if (report := out / "report.json").exists():  # what an earlier run left would pass for what this one found
         for left in (*out.glob("repro_F*.*"), *out.glob("early_*.*"), report):
@@ -196,23 +197,15 @@ def _output_folder(name: str) -> Path:
     return out
 
 
-def _check_something_was_tested(bisection: Bisection, settings: Settings) -> None:
-    """A run in which nothing was compiled must not read as healthy."""
+def _check_something_was_wanted(bisection: Bisection, settings: Settings) -> None:
+    """A run in which nothing was looked at must not read as healthy."""
     results = list(bisection.walk.results.values())
-    if all(result.skipped == LEFT_OUT for result in results):
+    if all(result.is_left_out for result in results):
         raise UsageError(
             "--only and --skip leave no module to look at",
             where="--only" if settings.only else "--skip",
             fix="Modules go by their paths, for example " + ", ".join(list(bisection.walk.tree)[1:6]) + ".",
         )
-    if any(result.introduced or result.is_implied or _is_tested(result) for result in results):
-        return
-    reasons = list(dict.fromkeys(result.skipped for result in results if result.skipped))
-    raise CannotTestError("no module could be tested", detail="\n".join(reasons[:5]))
-
-
-def _is_tested(result: UnitResult) -> bool:
-    return result.observation is not None and not result.observation.skipped
 
 
 def _python_version() -> str:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from compilebisect.core.report import Report, report_from_json
+from compilebisect.error_text import error_text
 from compilebisect.errors import SpecError, UsageError
 from compilebisect.render.wording import CROSS, DASH, TICK, TIMES
 
@@ -47,7 +48,7 @@ def read_bytes(path: str, what: str) -> bytes:
             inside = os.path.join(path, "report.json")
             fix = f"Give the file: {inside}" if os.path.isfile(inside) else "Give the path of a file."
             raise UsageError(f"cannot read {what}: this is a folder", where=path, fix=fix) from error
-        reason = error.strerror or str(error)
+        reason = error.strerror or error_text(error)
         raise UsageError(f"cannot read {what}: {reason}", where=path, fix=_near_file(path)) from error
 
 
@@ -96,7 +97,7 @@ def read_spec(path: str) -> tuple[Any, str]:
     except RecursionError as error:
         raise SpecError("the input spec is nested too deeply", where=shown, fix="Flatten it.") from error
     except _BadJson as error:
-        raise SpecError(f"the input spec is no JSON: {error}", where=shown, fix="Mend it there.") from error
+        raise SpecError(f"the input spec is no JSON: {error_text(error)}", where=shown, fix="Mend it there.") from error
     return value, "." if path == "-" else os.path.dirname(path) or "."
 
 

@@ -9,6 +9,7 @@ import click
 
 from compilebisect import __version__
 from compilebisect.core.nearest import did_you_mean
+from compilebisect.error_text import LONGEST_TRACEBACK, error_text
 from compilebisect.errors import CompilebisectError
 
 # name: (module, attribute, one line of help). Modules are loaded when their command is called.
@@ -76,7 +77,7 @@ def run_command_line(words: Sequence[str]) -> int:
     except click.Abort as error:
         raise KeyboardInterrupt from error
     except CompilebisectError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {error_text(error, LONGEST_TRACEBACK)}", err=True)
         return error.exit_status
     return status if isinstance(status, int) else 0
 

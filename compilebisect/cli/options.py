@@ -13,6 +13,7 @@ import click
 
 from compilebisect.core.nearest import did_you_mean
 from compilebisect.core.outcome import Kind
+from compilebisect.error_text import error_text
 from compilebisect.settings import DEFAULT_REDUCE_SECONDS, DEFAULT_REPRO_RUNS
 
 
@@ -50,7 +51,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before c
         try:
             return self.parse(value)
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            self.fail(error_text(error), param, ctx)
 
 
 def kinds_from_text(text: str) -> tuple[Kind, ...]:
@@ -120,7 +121,7 @@ def init_from_text(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is no JSON: {error}; write it as in '{{\"hidden\": 64}}'") from error
+        raise ValueError(f"is no JSON: {error_text(error)}; write it as in '{{\"hidden\": 64}}'") from error
     if not isinstance(value, dict):
         raise ValueError("must be a JSON object of keyword arguments, as in '{\"hidden\": 64}'")
     return value
@@ -139,7 +140,7 @@ def optimizer_from_text(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is no JSON: {error}; write it as in {_OPTIMIZER_FORM}") from error
+        raise ValueError(f"is no JSON: {error_text(error)}; write it as in {_OPTIMIZER_FORM}") from error
     if not isinstance(value.get("name"), str):
         raise ValueError(f"has no 'name'; write it as in {_OPTIMIZER_FORM}")
     return dict(value)

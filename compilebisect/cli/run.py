@@ -26,8 +26,9 @@ from compilebisect.cli.options import (
 from compilebisect.cli.output import print_report
 from compilebisect.cli.progress import progress_on_stderr
 from compilebisect.core.report_diff import counted_findings, exit_status
-from compilebisect.errors import TargetError, UsageError
+from compilebisect.errors import CannotTestError, TargetError, UsageError
 from compilebisect.render import FORMATS
+from compilebisect.render.wording import uncovered_text
 from compilebisect.settings import (
     DEFAULT_KINDS,
     DEFAULT_OUT,
@@ -132,7 +133,7 @@ def run_command(**options: Any) -> int:
     function that returns one.
 
     Exits 0 when every module is healthy, 1 on findings, 2 when the command or the spec is wrong, and 125 when the
-    model cannot be tested.
+    model, or a part of it that nothing else covers, cannot be tested.
     """
     from compilebisect.api import run
 
@@ -146,7 +147,10 @@ def run_command(**options: Any) -> int:
     if counted < found:
         why = "--fail-on" if settings.baseline is None else f"--baseline {settings.baseline}"
         click.echo(f"{counted} of {found} findings count for the exit status ({why})", err=True)
-    return exit_status(report, settings.fail_on, baseline)
+    status = exit_status(report, settings.fail_on, baseline)
+    if status == CannotTestError.exit_status:
+        click.echo(f"error: {uncovered_text(report)}", err=True)
+    return status
 
 
 def settings_from_options(options: dict[str, Any]) -> Settings:

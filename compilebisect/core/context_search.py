@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 import msgspec
 
 from compilebisect.core.fingerprint import FaultKey, fault_key
-from compilebisect.core.judge import LEFT_OUT, Judge
+from compilebisect.core.judge import Judge
 from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.core.unit_result import IntroducedFault, Probe, Steps, UnitResult
@@ -45,7 +45,7 @@ class ContextSearch:
             for other in self._outermost_implied():
                 yield from self.run(other, other.paths, check_implied)
             return
-        if result.skipped == LEFT_OUT or unit.path == OPTIMIZER_PATH:
+        if result.is_left_out or unit.path == OPTIMIZER_PATH:
             return
         for places in self._alike([path for path in paths if path not in sick]):
             seen = yield from self._look(unit, places)
@@ -118,12 +118,12 @@ class ContextSearch:
         result.notes.extend(note for note in seen.notes if note not in result.notes)
         if any(fault.kind is Kind.TIMEOUT for fault in seen.faults):
             result.notes.append("not judged in place: the whole model did not get through within --timeout")
-        elif not result.is_implied and (result.observation is None or result.skipped):
-            if seen.graphs and not seen.skipped:
-                result.notes.append(f"checked in place only: {result.skipped or 'never called itself'}")
-                result.observation, result.skipped = seen, ""
+        elif not result.is_implied and (result.observation is None or result.untested):
+            if seen.graphs and not seen.untested:
+                result.notes.append(f"checked in place only: {result.untested or 'never called itself'}")
+                result.observation, result.untested = seen, ""
             elif result.observation is None:
-                result.observation, result.skipped = seen, seen.skipped or "nothing of it was compiled in place"
+                result.observation, result.untested = seen, seen.untested or "nothing of it was compiled in place"
 
 
 def in_place(steps: Steps) -> Steps:

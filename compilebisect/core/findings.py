@@ -176,11 +176,13 @@ class Verdicts:
         unit = self.walk.unit_of.get(path)
         result = self.walk.results[unit.id] if unit else UnitResult()
         inherited = [item for item in result.inherited if item.is_shown_by(path) and item.fault.kind in self._kinds]
-        status, origin = self._status(unit, result, [kinds[number] for number in findings], inherited)
+        status, origin = self._status(path, unit, result, [kinds[number] for number in findings], inherited)
         observation = result.observation
         notes = list(result.notes)
-        if result.skipped:
-            notes.append(result.skipped)
+        if result.is_left_out:
+            notes.append(LEFT_OUT)
+        if why := result.why_untested(path):
+            notes.append(f"untested: {why}")
         for item in inherited:
             if item.is_of_left_out:
                 notes.append(f"shows a fault ({item.fault.kind.value}) of modules {LEFT_OUT}")
@@ -220,15 +222,17 @@ class Verdicts:
         }
 
     def _status(
-        self, unit: Unit | None, result: UnitResult, own: list[Kind], inherited: list[InheritedFault]
+        self, path: str, unit: Unit | None, result: UnitResult, own: list[Kind], inherited: list[InheritedFault]
     ) -> tuple[Status, Origin | None]:
         kind = worst([*own, *(item.fault.kind for item in inherited)])
         if kind is not None:
             return kind.value, "introduced" if own else "inherited"
         if unit is None:
             return "not_called", None
-        if result.skipped or not result.is_done:
+        if result.is_left_out or not result.is_done:
             return "skipped", None
+        if result.why_untested(path):
+            return "untested", None
         return "ok", None
 
 

@@ -13,7 +13,7 @@ FaultKey = tuple[str, str, str, str]
 # Words between blanks, with no sign of code, number or name at either end.
 _PLAIN_WORDS = re.compile(r"(?<![^\s])[A-Za-z]+(?:'[a-z]+)?(?: [A-Za-z]+(?:'[a-z]+)?)*(?=[\s.,;:!?]*(?:\s|$))")
 _CUSTOM_OPERATOR = re.compile(r"(?<![\w:])(?!aten::|prims?::|c10::|at::|std::|torch::)[A-Za-z_]\w*::\w+")
-_EXCEPTION_NAMES = re.compile(r"^(?:[\w.]*(?:Error|Exception|Failed|Interrupt|Warning): )+")
+_EXCEPTION_NAMES = re.compile(r"^(?:[\w.]*(?:Error|Exception|Failed|Interrupt|Exit|Warning): )+")
 
 
 def fault_key(fault: Fault) -> FaultKey:

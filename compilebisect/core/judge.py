@@ -155,8 +155,12 @@ class Judge:
         left_out = tuple(path for path in self._left_out_below(place) if path not in fenced)
         if left_out:
             fenced = (*fenced, *left_out)
-            if not showing((yield Probe(unit=unit.id, path=place, fenced=fenced, purpose="left out")), item, (place,)):
+            seen = yield Probe(unit=unit.id, path=place, fenced=fenced, purpose="left out")
+            if not showing(seen, item, (place,)):
                 result.inherited.append(InheritedFault(fault=fault, instances=item.instances, is_of_left_out=True))
+                if seen.untested or not seen.completed:
+                    how = "; ".join(f"{other.kind.value} ({other.type})" for other in seen.faults)
+                    result.untested = f"with what was left out kept in eager mode: {seen.untested or how}"
                 return
         region, sharing = yield from self._inside.region(unit, item, fenced)
         item = msgspec.structs.replace(item, path=place, region=region)
@@ -216,7 +220,7 @@ class Judge:
         """Enter a fault that a unit shows as one of a module below, which shows it only where it stands there."""
         self._inherit(unit, item.fault, item.instances)
         target = self._results[self._unit_of[owner].id]
-        if target.skipped == LEFT_OUT:
+        if target.is_left_out:
             return
         target.is_implied = False
         owners = item.fault.owners if len(item.fault.owners) > 1 else ()
@@ -229,7 +233,7 @@ class Judge:
         vouching = (path, *reversed(self._tree.ancestors(path)))
         results = (self._results[self._unit_of[other].id] for other in vouching if other in self._unit_of)
         seen = next((result.observation for result in results if not result.is_implied), None)
-        if seen is None or not seen.completed or seen.skipped or seen.has_excused:
+        if seen is None or not seen.completed or seen.untested or seen.has_excused:
             return False
         return not any(fault.kind is Kind.DIVERGENCE for fault in seen.faults)
 
@@ -237,7 +241,7 @@ class Judge:
         return tuple(
             path
             for path in self._tree.descendants(place)
-            if path in self._unit_of and self._results[self._unit_of[path].id].skipped == LEFT_OUT
+            if path in self._unit_of and self._results[self._unit_of[path].id].is_left_out
         )
 
     def _with_stage(
@@ -264,7 +268,7 @@ class Judge:
             for unit in set(self._unit_of.values())
             if (seen := self._results[unit.id].observation) is not None
             and seen.completed
-            and not (seen.faults or seen.skipped)
+            and not (seen.faults or seen.untested)
             for path in unit.paths
         }
 

@@ -11,6 +11,7 @@ import msgspec
 
 from compilebisect.core.outcome import Kind, Stage
 from compilebisect.core.strategies import Strategies
+from compilebisect.error_text import error_text
 from compilebisect.errors import UsageError
 
 SCHEMA = "compilebisect-report/1"
@@ -26,6 +27,7 @@ Status = Literal[
     "slowdown",
     "not_called",
     "skipped",
+    "untested",
 ]
 Origin = Literal["introduced", "inherited"]
 
@@ -121,6 +123,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     worker_peak_bytes: int = 0
 
 
+class Uncovered(msgspec.Struct, frozen=True, kw_only=True):
+    """A module whose own check gave no verdict, and no module above vouches for it that was really compiled with it."""
+
+    path: str
+    reason: str
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The whole report, as written to `report.json`."""
 
@@ -131,6 +140,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] = {}
     modules: tuple[ModuleEntry, ...] = ()
     findings: tuple[Finding, ...] = ()
+    uncovered: tuple[Uncovered, ...] = ()
     timing: Timing = Timing()
     strategies: Strategies | None = None
     notes: tuple[str, ...] = ()
@@ -156,7 +166,7 @@ def report_from_json(data: bytes) -> Report:
     try:
         value = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"this is no JSON text: {error}", fix=_FIX) from error
+        raise UsageError(f"this is no JSON text: {error_text(error)}", fix=_FIX) from error
     if not isinstance(value, dict) or not isinstance(value.get("schema"), str):
         raise UsageError("this JSON is no compilebisect report: it has no `schema`", fix=_FIX)
     if value["schema"] != SCHEMA:
@@ -168,7 +178,7 @@ def report_from_json(data: bytes) -> Report:
     try:
         return msgspec.convert(value, Report)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at `")
+        what, _, place = error_text(error).partition(" - at `")
         where = place.rstrip("`").removeprefix("$").removeprefix(".")
         raise UsageError(what[:1].lower() + what[1:], where=where, fix=_FIX) from error
 

@@ -73,10 +73,16 @@ def counted_findings(report: Report, fail_on: tuple[Kind, ...], baseline: Report
 
 
 def exit_status(report: Report, fail_on: tuple[Kind, ...], baseline: Report | None = None) -> int:
-    """Return what a run ends with: 130 when it was interrupted, 1 when findings count, else 0."""
+    """Return what a run ends with.
+
+    130 when it was interrupted, 1 when findings count, 125 when a part of the model could not be tested, which no
+    baseline excuses, else 0.
+    """
     if not report.complete:
         return 130
-    return 1 if counted_findings(report, fail_on, baseline) else 0
+    if counted_findings(report, fail_on, baseline):
+        return 1
+    return 125 if report.uncovered else 0
 
 
 def _take_pairs(
@@ -108,7 +114,7 @@ def _doubts(base: Report, new: Report, fixed: list[Finding]) -> tuple[str, ...]:
         notes.append("The base run is incomplete: what is new here may only not have been reached there.")
     if not new.complete:
         notes.append("The new run is incomplete: what is fixed here may only not have been reached.")
-    seen = {entry.path for entry in new.modules if entry.status not in ("skipped", "not_called")}
+    seen = {entry.path for entry in new.modules if entry.status not in ("skipped", "not_called", "untested")}
     unseen = sorted({finding.module for finding in fixed if finding.module not in seen})
     if unseen:
         names = ", ".join(path or "the root" for path in unseen)

@@ -206,7 +206,12 @@ def _stage(timing: UnitTiming, dynamo: Loss) -> Stage:
 
 
 def _is_fit(result: UnitResult) -> bool:
-    if result.skipped or not result.is_done or any(item.fault.kind in ENDS_PROCESS for item in result.inherited):
+    if (
+        result.is_left_out
+        or result.untested
+        or not result.is_done
+        or any(item.fault.kind in ENDS_PROCESS for item in result.inherited)
+    ):
         return False
     seen = result.observation
     return result.is_implied or (seen is not None and seen.completed)

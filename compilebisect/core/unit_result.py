@@ -74,14 +74,30 @@ class InheritedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitResult(msgspec.Struct, kw_only=True):
-    """What the walk knows of one unit: `recompiles` counts those that are no fault too, `timing` is of one instance."""
+    """What the walk knows of one unit: `recompiles` counts those that are no fault too, `timing` is of one instance.
+
+    `untested` says why its check gives no verdict, `untested_instances` why that of one instance does not, and
+    `is_left_out` that nobody was to look at it. `kept_out` has, for each time that it was compiled as the user would
+    and ran to its end, the modules below that were kept out of the compiled code.
+    """
 
     observation: Observation | None = None
     introduced: list[IntroducedFault] = []
     inherited: list[InheritedFault] = []
     is_implied: bool = False
-    skipped: str = ""
+    untested: str = ""
+    untested_instances: dict[str, str] = {}
+    is_left_out: bool = False
+    kept_out: list[tuple[str, ...]] = []
     is_done: bool = False
     recompiles: int = 0
     timing: UnitTiming | None = None
     notes: list[str] = []
+
+    def why_untested(self, path: str) -> str:
+        """Return why nothing is known of the module at `path`, one of the unit's; empty where its check told."""
+        if self.is_left_out or self.is_implied or not self.is_done:
+            return ""
+        if self.observation is None and not (self.untested or self.introduced or self.inherited):
+            return "it was not checked"
+        return self.untested or self.untested_instances.get(path, "")

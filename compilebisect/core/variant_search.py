@@ -47,7 +47,7 @@ class VariantSearch:
         answers: dict[int, bool] = {}
         for child in self._tree.called_children(path):
             unit = self._unit_of.get(child)
-            if unit is None or child in fenced or self._results[unit.id].skipped:
+            if unit is None or child in fenced or self._results[unit.id].is_left_out or self._results[unit.id].untested:
                 continue
             if unit.id not in answers:
                 below = tuple(moved_path(other, child, unit.path) for other in fenced)
@@ -89,4 +89,4 @@ class VariantSearch:
 def _notes(seen: Observation) -> list[str]:
     failed = [fault for fault in seen.faults if fault.kind is not Kind.RECOMPILE]
     notes = [f"the further variants of the inputs were not all run: {fault.message}" for fault in failed]
-    return [*notes, *([seen.skipped] if seen.skipped else []), *seen.notes]
+    return [*notes, *([seen.untested] if seen.untested else []), *seen.notes]

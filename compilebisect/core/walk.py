@@ -14,7 +14,7 @@ import msgspec
 from compilebisect.core.context_search import ContextSearch
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.hidden_breaks import look_behind_breaks
-from compilebisect.core.judge import ENDS_PROCESS, LEFT_OUT, Judge
+from compilebisect.core.judge import ENDS_PROCESS, Judge
 from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.core.unit_result import InheritedFault, Probe, Steps, UnitResult
@@ -26,6 +26,8 @@ from compilebisect.core.variant_search import VariantSearch
 NEARLY_SAME = 0.6
 # After these an instance leaves nothing to be run in the same process.
 ENDS_RUN = (Kind.ERROR, Kind.CRASH, Kind.TIMEOUT)
+# Probes that compile a module as the user would and compare all of it.
+_COVERING = ("check", "fence", "left out")
 
 
 class Walk:
@@ -62,7 +64,7 @@ class Walk:
         self._in_flight: set[int] = set()
         for unit in self.units:
             if not _is_wanted(unit.path, only, skip):
-                self._finish(unit.id, skipped=LEFT_OUT)
+                self._leave_out(unit.id)
         if not all_modules:
             self._deferred = {unit.id for unit in self.units if self._is_nearly_its_parent(unit)}
 
@@ -81,6 +83,7 @@ class Walk:
         observation = self._wanted_of(observation)
         owner = next(key for key, pending in self._pending.items() if pending is probe or pending == probe)
         self._in_flight.discard(owner)
+        self._note_what_it_covers(probe, observation)
         try:
             self._pending[owner] = self._running[owner].send(observation)
         except StopIteration:
@@ -91,11 +94,28 @@ class Walk:
             return tuple(fault for fault in faults if fault.kind in self._kinds)
 
         by_instance = {path: wanted(faults) for path, faults in observation.faults_by_instance.items()}
+        left = wanted(observation.faults)
+        untested = observation.untested
+        ends = [fault for fault in observation.faults if fault.kind in ENDS_RUN]
+        if not untested and not observation.completed and not any(fault in left for fault in ends):
+            how = f"with {ends[0].kind.value} ({ends[0].type}), a kind that --check leaves out" if ends else "early"
+            untested = f"its check ended {how}"
         return msgspec.structs.replace(
             observation,
-            faults=wanted(observation.faults),
+            faults=left,
             faults_by_instance={path: faults for path, faults in by_instance.items() if faults},
+            untested=untested,
         )
+
+    def _note_what_it_covers(self, probe: Probe, seen: Observation) -> None:
+        """Keep which modules a probe really compiled, and that one which was to tell more of a module told nothing."""
+        result = self.results[probe.unit]
+        if probe.purpose == "fence" and seen.untested:
+            result.untested = result.untested or seen.untested
+        is_as_a_user_would = probe.rung is None and probe.compiles_only is None and not probe.in_place
+        has_run = seen.completed and not seen.untested and bool(seen.graphs or not probe.fenced)
+        if probe.purpose in _COVERING and probe.path == self.units[probe.unit].path and is_as_a_user_would and has_run:
+            result.kept_out.append(probe.fenced)
 
     def is_finished(self) -> bool:
         """Return whether every unit has its verdict."""
@@ -142,9 +162,9 @@ class Walk:
             return False
         return self.tree.weight(unit.path) >= NEARLY_SAME * self.tree.weight(parents[0])
 
-    def _finish(self, unit_id: int, *, skipped: str) -> None:
+    def _leave_out(self, unit_id: int) -> None:
         result = self.results[unit_id]
-        result.is_done, result.skipped = True, skipped
+        result.is_done = result.is_left_out = True
 
     # --- the check of one unit --------------------------------------------------------------------------------
 
@@ -163,7 +183,8 @@ class Walk:
         paths = self.paths_to_run(unit)
         observation = yield from self._observe(unit, paths, fatal)
         result.observation = observation
-        result.skipped = observation.skipped
+        result.untested = observation.untested
+        result.untested_instances = dict(observation.untested_instances)
         result.notes.extend(observation.notes)
         deferred = [self.units[other] for other in sorted(self._below[unit.id] & self._deferred, key=self._depth)]
         if self._vouches(observation) and not fatal:
@@ -185,7 +206,7 @@ class Walk:
             yield from self._context.run(unit, paths, self._check_implied_below)
         for other in deferred:
             self.results[other.id].is_done = True
-        has_run = observation.completed and not observation.skipped
+        has_run = observation.completed and not observation.untested
         if self._variants is not None and Kind.RECOMPILE in self._kinds and has_run and self._is_outermost(unit):
             yield from self._variants.run(unit, fatal)
         result.is_done = True
@@ -201,7 +222,7 @@ class Walk:
         if unit.path == OPTIMIZER_PATH:
             return False  # no inputs reach it
         above = {self.unit_of[path].id for path in self.tree.ancestors(unit.path) if path in self.unit_of}
-        return all(self.results[other].skipped == LEFT_OUT for other in above)
+        return all(self.results[other].is_left_out for other in above)
 
     def _dismiss_recompiles_below(self, unit: Unit, observation: Observation, fatal: tuple[str, ...]) -> Steps:
         """Take back recompiles of modules that this one does not show: it puts back what they change, call by call."""
@@ -256,8 +277,8 @@ class Walk:
             if _fails_alike(seen, more):
                 break  # the code fails, whatever the values are
             seen = _merged(seen, more, paths[0], left[0])
-            left = _unchecked(more, left)
-        return seen
+            left = left[1:] if more.untested else _unchecked(more, left)
+        return _without_the_unrun(seen, paths)
 
     def paths_to_run(self, unit: Unit) -> tuple[str, ...]:
         """Return the instances of a unit whose own golden calls are run.
@@ -274,7 +295,8 @@ class Walk:
         return (
             observation.completed
             and not observation.faults
-            and not observation.skipped
+            and not observation.untested
+            and not observation.untested_instances
             and not observation.is_blind
             and observation.graphs > 0
         )
@@ -285,16 +307,29 @@ def _recompile_keys(seen: Observation) -> set[FaultKey]:
 
 
 def _tells_of_recompiles(seen: Observation) -> bool:
-    return bool(seen.completed and not seen.skipped and seen.frames_compiled)
+    return bool(seen.completed and not seen.untested and seen.frames_compiled)
 
 
 def _unchecked(seen: Observation, paths: Sequence[str]) -> list[str]:
     """Return the instances that a fault of another one kept from being run; after a hang nobody waits again."""
-    if seen.completed or seen.skipped or any(fault.kind is Kind.TIMEOUT for fault in seen.faults):
+    if seen.completed or seen.untested or any(fault.kind is Kind.TIMEOUT for fault in seen.faults):
         return []
+    return _behind_the_last_failure(seen, paths)
+
+
+def _behind_the_last_failure(seen: Observation, paths: Sequence[str]) -> list[str]:
     failed = [path for path in paths if any(f.kind in ENDS_RUN for f in seen.faults_by_instance.get(path, ()))]
     last = paths.index(failed[-1]) if failed else 0
     return list(paths[last + 1 :])
+
+
+def _without_the_unrun(seen: Observation, paths: Sequence[str]) -> Observation:
+    """Say of the instances behind one that hangs that they were not run."""
+    if not any(fault.kind is Kind.TIMEOUT for faults in seen.faults_by_instance.values() for fault in faults):
+        return seen
+    why = "not run, since another instance of it did not get through in time"
+    unrun = dict.fromkeys(_behind_the_last_failure(seen, paths), why)
+    return msgspec.structs.replace(seen, untested_instances={**unrun, **seen.untested_instances})
 
 
 def _fails_alike(seen: Observation, more: Observation) -> bool:
@@ -317,6 +352,9 @@ def _merged(seen: Observation, more: Observation, first: str, second: str) -> Ob
     for path, faults in more.faults_by_instance.items():
         by_instance[path] = (*by_instance.get(path, ()), *faults)
     known = {fault_key(fault) for fault in seen.faults}
+    untested = {**seen.untested_instances, **more.untested_instances}
+    if more.untested:
+        untested[second] = more.untested
     return msgspec.structs.replace(
         seen,
         faults=(*seen.faults, *(fault for fault in more.faults if fault_key(fault) not in known)),
@@ -326,6 +364,7 @@ def _merged(seen: Observation, more: Observation, first: str, second: str) -> Ob
         has_excused=seen.has_excused or more.has_excused,
         notes=tuple(dict.fromkeys((*seen.notes, *more.notes))),
         faults_by_instance=by_instance,
+        untested_instances=untested,
     )
 
 

@@ -25,7 +25,7 @@ def github_text(report: Report, *, folder: str = "") -> str:
     Source: "Workflow commands for GitHub Actions" in GitHub's documentation, for the form and its escapes.
     """
     lines = [_command(report, finding, folder) for finding in report.findings]
-    level = "notice" if report.complete else "warning"
+    level = "error" if report.uncovered else "notice" if report.complete else "warning"
     lines.append(f"::{level} title=compilebisect::{_data(headline(report))}")
     return "\n".join(lines) + "\n"
 

@@ -42,7 +42,7 @@ def html_text(report: Report, *, folder: str = "") -> str:
         environment.from_string(source).render(
             target=one_line(report.target),
             headline=headline(report),
-            state="bad" if report.findings or not report.complete else "good",
+            state="bad" if report.findings or report.uncovered or not report.complete else "good",
             tree=None if root is None else _node_view(root, by_id, is_root=True),
             findings=[_finding_view(report, finding, folder) for finding in report.findings],
             strategies=None if report.strategies is None else _strategies_view(report.strategies),
@@ -61,7 +61,8 @@ def _node_view(node: Node, by_id: dict[str, Finding], *, is_root: bool = False) 
     entry = node.entry
     remark = ""
     if not node.is_quiet and entry is not None and not node.findings and entry.status not in ("ok", "not_called"):
-        remark = f"{kind_name(entry.status)}, {entry.origin}" if entry.origin else kind_name(entry.status)
+        status = "not tested" if node.is_uncovered else kind_name(entry.status)
+        remark = f"{status}, {entry.origin}" if entry.origin else status
     return {
         "label": node.label,
         "cls": "" if entry is None or is_root else one_line(entry.cls),

@@ -19,6 +19,7 @@ from compilebisect.render.wording import (
     place,
     repro_path,
     repro_remark,
+    untested_text,
     visible,
 )
 
@@ -59,7 +60,9 @@ def _add_case(
     case.set("time", f"{entry.compile_s:.3f}")
     if findings:
         _add_faults(case, report, findings, folder)
-    elif entry.status in ("not_called", "skipped"):
+    elif any(part.path == entry.path for part in report.uncovered):
+        ElementTree.SubElement(case, "error", type="untested", message=_clean(untested_text(report, entry.path)))
+    elif entry.status in ("not_called", "skipped", "untested"):
         ElementTree.SubElement(case, "skipped", message=kind_name(entry.status))
     elif entry.origin == "inherited":
         ElementTree.SubElement(case, "system-out").text = f"{kind_name(entry.status)}, inherited from below"

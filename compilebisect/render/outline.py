@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 
 import msgspec
 
@@ -12,9 +12,13 @@ from compilebisect.core.words import plural
 from compilebisect.render.wording import modules_of, number_ranges, one_line
 
 # States that need no attention: the statuses, and two that only drawing knows. `implied` is ok without a compile
-# of its own; a `container` is never called itself but holds modules that are, like every ModuleList.
-QUIET = ("ok", "implied", "container", "not_called", "skipped")
-_ASIDES = {"implied": "implied", "not_called": "not called", "skipped": "skipped"}
+# of its own; a `container` is never called itself but holds modules that are, like every ModuleList. A module that is
+# untested and that no other one covers has a state of its own, which is none of these.
+QUIET = ("ok", "implied", "container", "not_called", "skipped", "untested")
+UNCOVERED = "uncovered"
+_ASIDES = {"implied": "implied", "not_called": "not called", "skipped": "skipped", "untested": "untested"}
+# Of what has one of these nothing is known by itself.
+_UNJUDGED = ("skipped", "untested")
 # With more healthy children than this beside a faulty one they share one line, so that the fault stands out.
 HEALTHY_LINES = 4
 
@@ -53,14 +57,24 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return any(self.tally.get(state) for state in ("ok", "implied"))
 
     @property
+    def has_unjudged(self) -> bool:
+        """Whether modules of it were skipped, or their checks gave no verdict."""
+        return any(self.tally.get(state) for state in _UNJUDGED)
+
+    @property
+    def is_uncovered(self) -> bool:
+        """Whether nothing is known of the module itself."""
+        return self.entry is not None and self.entry.status == "untested" and bool(self.tally.get(UNCOVERED))
+
+    @property
     def is_judged(self) -> bool:
-        """Whether modules of it ran, and none of these was skipped."""
-        return (self.has_judged or bool(self.tally.get("container"))) and not self.tally.get("skipped")
+        """Whether modules of it ran, and none of these was skipped or untested."""
+        return (self.has_judged or bool(self.tally.get("container"))) and not self.has_unjudged
 
     @property
     def can_be_folded(self) -> bool:
-        """Whether one mark says all: nothing needs attention, and not some was judged while some was skipped."""
-        return self.is_quiet and not (self.has_judged and self.tally.get("skipped"))
+        """Whether one mark says all: nothing needs attention, and not some was judged while some was not."""
+        return self.is_quiet and not (self.has_judged and self.has_unjudged)
 
     def quiet_words(self) -> str:
         """Say what a healthy line holds: `24 modules (12 implied)`; empty for one compiled module."""
@@ -89,7 +103,7 @@ def outline(report: Report) -> Node | None:
     for finding in report.findings:
         for path in modules_of(finding):
             introduced.setdefault(path, []).append(finding)
-    return _node(entries[""], "", below, introduced)
+    return _node(entries[""], "", below, introduced, {part.path for part in report.uncovered})
 
 
 def _children_by_parent(entries: dict[str, ModuleEntry]) -> dict[str, list[ModuleEntry]]:
@@ -110,12 +124,17 @@ def _children_by_parent(entries: dict[str, ModuleEntry]) -> dict[str, list[Modul
 
 
 def _node(
-    entry: ModuleEntry, parent: str, below: dict[str, list[ModuleEntry]], introduced: dict[str, list[Finding]]
+    entry: ModuleEntry,
+    parent: str,
+    below: dict[str, list[ModuleEntry]],
+    introduced: dict[str, list[Finding]],
+    uncovered: Set[str],
 ) -> Node:
-    children = [_node(child, entry.path, below, introduced) for child in below.get(entry.path, ())]
+    children = [_node(child, entry.path, below, introduced, uncovered) for child in below.get(entry.path, ())]
     label = entry.cls if not entry.path else entry.path[len(parent) + 1 if parent else 0 :]
     inner = _sum_tallies(child.tally for child in children)
-    tally = _sum_tallies([{_state(entry, inner): 1}, inner])
+    state = UNCOVERED if entry.path in uncovered else _state(entry, inner)
+    tally = _sum_tallies([{state: 1}, inner])
     own = introduced.get(entry.path, ())
     is_timed = entry.eager_s is not None and entry.compiled_s is not None
     node = Node(
@@ -136,7 +155,7 @@ def _node(
 
 
 def _state(entry: ModuleEntry, inner: dict[str, int]) -> str:
-    if entry.status == "not_called" and any(state not in ("not_called", "skipped") for state in inner):
+    if entry.status == "not_called" and any(state not in ("not_called", *_UNJUDGED) for state in inner):
         return "container"
     return "implied" if entry.status == "ok" and entry.implied else entry.status
 
@@ -209,8 +228,8 @@ def joined_labels(labels: Sequence[str]) -> str:
 def _gathered(nodes: list[Node]) -> list[Node]:
     """Put the healthy children on one line where there are many, and so those that nobody looked at; both come last."""
     gathered: list[Node] = []
-    for is_of_skipped in (False, True):
-        quiet = [node for node in nodes if node.can_be_folded and bool(node.tally.get("skipped")) is is_of_skipped]
+    for is_unjudged in (False, True):
+        quiet = [node for node in nodes if node.can_be_folded and node.has_unjudged is is_unjudged]
         if len(quiet) <= HEALTHY_LINES:
             continue
         rest = Node(

@@ -18,6 +18,7 @@ from compilebisect.render.wording import (
     modules_of,
     repro_path,
     source_path,
+    untested_text,
 )
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -53,13 +54,23 @@ def sarif_text(report: Report, *, folder: str = "") -> str:
     }
     run = {
         "tool": {"driver": driver},
-        "invocations": [{"executionSuccessful": report.complete}],
+        "invocations": [_invocation(report)],
         "results": [_result(report, finding, folder) for finding in report.findings],
         "columnKind": "unicodeCodePoints",
     }
     log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
     # lone surrogates stay escaped, as no encoding can hold them
     return json.dumps(log, indent=2, ensure_ascii=True) + "\n"
+
+
+def _invocation(report: Report) -> dict[str, Any]:
+    invocation: dict[str, Any] = {"executionSuccessful": report.complete and not report.uncovered}
+    if report.uncovered:
+        invocation["toolExecutionNotifications"] = [
+            {"level": "error", "message": {"text": f"not tested: {untested_text(report, part.path)}"}}
+            for part in report.uncovered
+        ]
+    return invocation
 
 
 def _result(report: Report, finding: Finding, folder: str) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def tree_text(report: Report, *, width: int, color: bool = False, folder: str = 
     if report.strategies is not None:
         parts += ["", *strategy_lines(report.strategies, width)]
     parts += [*_note_lines(report, width), ""]
-    style = "bold red" if report.findings or not report.complete else "bold green"
+    style = "bold red" if report.findings or report.uncovered or not report.complete else "bold green"
     parts += [Text(line, style) for line in wrapped(headline(report), width)]
     return printed(parts, width, color=color)
 
@@ -109,6 +109,10 @@ def _node_text(node: Node, findings: dict[str, Finding], *, is_root: bool = Fals
             text.append(" implied", "dim")
     elif entry.status == "skipped":
         text.append(f"{DASH} skipped", "dim")
+    elif node.is_uncovered:
+        text.append("? not tested", "bold red")
+    elif entry.status == "untested":
+        text.append(f"{DASH} untested", "dim")
     return text
 
 

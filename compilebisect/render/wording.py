@@ -12,6 +12,8 @@ from compilebisect.core.report import Finding, Location, Report, Repro
 from compilebisect.core.words import plural
 from compilebisect.settings import DEFAULT_KINDS
 
+# Of why a module is untested, so many characters are said in the one line that sums up.
+_LONGEST_REASON = 200
 # Marks of the drawings.
 TICK = "\N{CHECK MARK}"
 CROSS = "\N{BALLOT X}"
@@ -156,26 +158,44 @@ def headline(report: Report) -> str:
     else:
         idle = idle_count(report)
         has_inherited = any(entry.origin == "inherited" for entry in report.modules)
-        text = "healthy: " if report.complete and not has_inherited else ""
+        text = "healthy: " if report.complete and not has_inherited and not report.uncovered else ""
         text += f"no findings in {plural(len(report.modules) - idle, 'module')}"
         if idle:
-            text += f" ({idle} not called or skipped)"
+            has_untested = any(entry.status == "untested" for entry in report.modules)
+            text += f" ({idle} not called, skipped or untested)" if has_untested else f" ({idle} not called or skipped)"
         if has_inherited:
             text += "; what was left out is not healthy"
         if (kinds := report.settings.get("check")) and set(kinds) < {kind.value for kind in DEFAULT_KINDS}:
             text += f"; looked for {', '.join(kind_name(Kind(kind)) for kind in kinds)} alone"
     text += f"; {plural(report.timing.compiles, 'compile')} in {seconds(report.timing.total_s)}"
+    if report.uncovered:
+        text = f"NOT ALL WAS TESTED, {uncovered_text(report)}; {text}"
     return text if report.complete else f"INCOMPLETE, stopped early: {text}"
 
 
+def uncovered_text(report: Report) -> str:
+    """Return which modules nothing is known of, the first with the reason; empty where all was tested or covered."""
+    if not report.uncovered:
+        return ""
+    more = len(report.uncovered) - 1
+    text = f"no verdict on {untested_text(report, report.uncovered[0].path)}"
+    return f"{text}, nor on {plural(more, 'more module')}" if more else text
+
+
+def untested_text(report: Report, path: str) -> str:
+    """Return a module of which nothing is known, and why."""
+    reason = next((part.reason for part in report.uncovered if part.path == path), "")
+    return one_line(f"{module_name(report, path)} ({reason[:_LONGEST_REASON]})")
+
+
 def idle_count(report: Report) -> int:
-    """Return how many modules were skipped, or neither ran nor hold one that did."""
+    """Return how many modules were skipped or untested, or neither ran nor hold one that did."""
     active: set[str] = set()
     for entry in report.modules:
-        if entry.status not in ("not_called", "skipped"):
+        if entry.status not in ("not_called", "skipped", "untested"):
             parts = entry.path.split(".") if entry.path else []
             active.update(".".join(parts[:length]) for length in range(len(parts) + 1))
-    return sum(entry.status == "skipped" or entry.path not in active for entry in report.modules)
+    return sum(entry.status in ("skipped", "untested") or entry.path not in active for entry in report.modules)
 
 
 def seconds(value: float) -> str:

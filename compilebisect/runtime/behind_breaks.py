@@ -16,6 +16,7 @@ from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault, Observation
+from compilebisect.error_text import error_text
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.break_rounds import BreakRounds, OutOfTime, RunFailed, Traced
 from compilebisect.runtime.changed_code import file_text
@@ -110,7 +111,7 @@ class _Look:
         except OutOfTime:
             self.notes.append(_TOO_LONG)
         except RunFailed as failed:
-            self.notes.append(f"a look behind its graph breaks failed: {failed}")
+            self.notes.append(f"a look behind its graph breaks failed: {error_text(failed)}")
             self.is_usable = not torch_internals.is_device_failure(failed.error)
         else:
             return True

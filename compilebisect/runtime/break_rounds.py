@@ -17,12 +17,12 @@ import torch
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault
+from compilebisect.error_text import error_line, error_text
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.faults import faults_from_breaks
 from compilebisect.runtime.mending import CannotMend, Mend, mended, record_values
 from compilebisect.runtime.probe import Compiled
 from compilebisect.runtime.torch_internals import RESUMED, BreakEvent
-from compilebisect.runtime.traceback_text import exception_line
 from compilebisect.source_files import is_user_or_library_file
 
 MAX_ROUNDS = 12
@@ -54,7 +54,7 @@ class RunFailed(Exception):
     """A run with mended breaks raises; `error` is what, so nothing can be read from it."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(exception_line(error))
+        super().__init__(error_line(error))
         self.error = error
 
 
@@ -163,7 +163,7 @@ class BreakRounds:
                 self._mends[place] = (key, known[1].wider() if known else Mend.at(*place))
                 changed.add(key)
             except CannotMend as error:
-                self._give_up(key, str(error))
+                self._give_up(key, error_text(error))
         return changed
 
     def _record(self) -> None:
@@ -174,14 +174,14 @@ class BreakRounds:
                 record_values(mends, self._run_eager)
             except CannotMend as error:
                 for key, _ in list(self._mends.values()):
-                    self._give_up(key, str(error))
+                    self._give_up(key, error_text(error))
                 return
             failed = False
             for key, mend in list(self._mends.values()):
                 try:
                     mend.check()
                 except CannotMend as error:
-                    self._give_up(key, str(error))
+                    self._give_up(key, error_text(error))
                     failed = True
             if not failed:
                 return

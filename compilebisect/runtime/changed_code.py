@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from compilebisect.error_text import error_text
+
 # From a file's tree, made anew for each use, to the changed one.
 Change = Callable[[ast.Module], ast.Module]
 
@@ -31,7 +33,7 @@ def file_text(file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CannotChange(f"{file} cannot be read: {error}") from error
+        raise CannotChange(f"{file} cannot be read: {error_text(error)}") from error
 
 
 def file_tree(file: str) -> ast.Module:
@@ -43,7 +45,7 @@ def file_tree(file: str) -> ast.Module:
     try:
         return ast.parse(file_text(file))
     except SyntaxError as error:
-        raise CannotChange(f"{file} cannot be parsed: {error}") from error
+        raise CannotChange(f"{file} cannot be parsed: {error_text(error)}") from error
 
 
 @contextmanager
@@ -73,7 +75,7 @@ def changed_code(changes: Mapping[str, Change], names: Mapping[str, Any]) -> Ite
                 try:
                     function.__code__ = changed[function.__code__]
                 except ValueError as error:
-                    raise CannotChange(f"{function.__qualname__}: {error}") from error
+                    raise CannotChange(f"{function.__qualname__}: {error_text(error)}") from error
         yield
     finally:
         for function, code in swapped:
@@ -87,7 +89,7 @@ def _code_of(tree: ast.Module, file: str) -> types.CodeType:
     try:
         code: types.CodeType = compile(tree, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, TypeError) as error:
-        raise CannotChange(f"{Path(file).name} does not compile when it is changed: {error}") from error
+        raise CannotChange(f"{Path(file).name} does not compile when it is changed: {error_text(error)}") from error
     return code
 
 

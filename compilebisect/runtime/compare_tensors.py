@@ -18,6 +18,7 @@ from compilebisect.core.tolerance import (
     floor_for,
     judge,
 )
+from compilebisect.error_text import error_text
 from compilebisect.runtime import figures as measure
 from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.tensor_copy import UNSUPPORTED, is_dense
@@ -125,7 +126,7 @@ class TensorComparer:
             compare = self._compare_inexact if measure.is_inexact(eager) else self._compare_exact
             return compare(place, eager, compiled)
         except UNSUPPORTED as error:
-            self._excuse(f"{place}: not compared, torch has no kernel for it: {error}")
+            self._excuse(f"{place}: not compared, torch has no kernel for it: {error_text(error)}")
             return None
 
     def _compare_exact(self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor) -> TensorFinding | None:

@@ -18,6 +18,7 @@ from torch import nn
 
 from compilebisect.core.module_tree import CodeSpan, GoldenCall, ModuleRecord
 from compilebisect.core.outcome import Frame
+from compilebisect.runtime.attempt import attempt
 from compilebisect.source_files import is_user_or_library_file
 
 # More signatures of one module than this are not probed: each costs a compile. What is left out is said.
@@ -104,10 +105,10 @@ def _config_digest(path: str, module: nn.Module) -> str:
 
 
 def _extra_repr(module: nn.Module) -> str:
-    try:
-        return module.extra_repr()
-    except Exception:  # noqa: BLE001 - the user's code; without it the module is a unit of its own
-        return f"#{id(module)}"
+    text = attempt(module.extra_repr)
+    if text.error is not None or not isinstance(text.value, str):
+        return f"#{id(module)}"  # without it the module is a unit of its own
+    return text.value
 
 
 def _token(value: Any, depth: int) -> str:

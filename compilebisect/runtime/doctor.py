@@ -16,6 +16,9 @@ from collections.abc import Iterator
 from importlib import metadata, util
 from typing import Any, NamedTuple
 
+from compilebisect.error_text import error_lines, error_text
+from compilebisect.runtime.attempt import attempt
+
 
 class Check(NamedTuple):
     """What one check found; `fix` says what to do about a problem."""
@@ -35,7 +38,7 @@ def checks() -> Iterator[Check]:
         import torch
     except (ImportError, OSError) as error:
         # a missing shared library shows itself as OSError
-        yield Check("torch", "problem", f"cannot be imported: {error}", "Install torch 2.11 to 2.15.")
+        yield Check("torch", "problem", f"cannot be imported: {error_text(error)}", "Install torch 2.11 to 2.15.")
         return
     yield Check("torch", "ok", torch.__version__)
     has_gpu = torch.cuda.is_available()
@@ -56,7 +59,9 @@ def _cpp_compiler() -> Check:
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("C++ compiler", "problem", f"{path} does not run: {error}", "Install a working C++ compiler.")
+        return Check(
+            "C++ compiler", "problem", f"{path} does not run: {error_text(error)}", "Install a working C++ compiler."
+        )
     first_line = (done.stdout or done.stderr).strip().partition("\n")[0]
     return Check("C++ compiler", "ok", f"{path}: {first_line}" if first_line else path)
 
@@ -91,14 +96,16 @@ def _compile_check(torch: Any, device: str, *, is_needed: bool) -> Check:
     def tiny(x: Any) -> Any:
         return torch.relu(x @ x) + 1
 
-    try:
+    def is_right() -> bool:
         x = torch.linspace(-1, 1, 64, device=device).reshape(8, 8)
         got, wanted = torch.compile(tiny)(x), tiny(x)
-        is_equal = torch.allclose(got, wanted, rtol=1e-3, atol=1e-3)
-    except Exception as error:  # noqa: BLE001 - whatever a broken installation raises is what this check reports
-        lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
+        return bool(torch.allclose(got, wanted, rtol=1e-3, atol=1e-3))
+
+    ran = attempt(is_right)
+    if ran.error is not None:  # whatever a broken installation raises
+        lines = [line.strip() for line in error_lines(ran.error).splitlines() if line.strip()]
         return Check(name, status, " ".join(lines[:3])[:400], "Mend what the message names, then run this again.")
-    if not is_equal:
+    if not ran.value:
         return Check(name, status, "gives a wrong result", "Install a matching build of torch for this machine.")
     return Check(name, "ok", "works")
 

@@ -15,6 +15,7 @@ from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.mended_source import enclosing_block
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import BACKEND_FAILED, Fault, Kind, Stage
+from compilebisect.error_text import error_lines
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.changed_code import CannotChange, file_tree
 from compilebisect.runtime.compare import Comparison, Difference
@@ -186,7 +187,7 @@ def fault_from_error(error: BaseException) -> Fault:
     """Turn an exception of a compiled run into a fault; the stage is left open where the ladder has to name it."""
     known = torch_internals.compile_error(error)
     evidence = {"exception": type(error).__name__}
-    text = _AT_ADDRESS.sub("", "".join(traceback.format_exception_only(type(error), error))).strip()
+    text = _AT_ADDRESS.sub("", error_lines(error)).strip()
     hint = ""
     if "fake" in text and (operator := _OPERATOR.search(text)):
         hint = (

@@ -21,6 +21,8 @@ from compilebisect.core.outcome import Fault, Frame
 from compilebisect.core.reduce.script_text import ScriptText
 from compilebisect.core.reduce.statement_edits import behind_kept_lines, without
 from compilebisect.core.repro_case import Call, Definition, Literal, Program, Ref, ReproCase, Statement, Value
+from compilebisect.error_text import error_text
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.module_source import CannotMakeCase, environment, mended_definitions
 from compilebisect.runtime.source_extract import SourceExtractor
 from compilebisect.runtime.source_file import NotExtractable
@@ -74,7 +76,7 @@ def function_case(
             raise NotExtractable("the line at fault does not stand in what the function needs")
         definitions = tuple(_cut(definition, place) for definition in definitions)
     except (NotRebuildable, NotExtractable) as error:
-        raise CannotMakeCase(str(error)) from error
+        raise CannotMakeCase(error_text(error)) from error
     is_saved = file is not None and file.write()
     settings.setdefault("environment", environment(device))
     return ReproCase(
@@ -153,12 +155,8 @@ def _first_arguments(function: types.FunctionType, run: Callable[[], Any]) -> di
 
     before = sys.getprofile()
     sys.setprofile(look)
-    try:
-        run()
-    except Exception:  # noqa: BLE001 - only what the function got counts here
-        pass
-    finally:
-        sys.setprofile(before)
+    attempt(run)  # only what the function got counts here
+    sys.setprofile(before)
     if not seen:
         raise CannotMakeCase(f"{function.__name__} is not called in eager mode")
     return seen[0]

@@ -21,6 +21,7 @@ from torch import nn
 
 from compilebisect.core.call import CallContext
 from compilebisect.core.module_tree import GoldenCall
+from compilebisect.error_text import error_line
 from compilebisect.runtime.cotangents import keep_cotangents
 from compilebisect.runtime.describe import MAX_SIGNATURES, first_paths
 from compilebisect.runtime.frames import call_site
@@ -55,7 +56,7 @@ def watch_calls(model: nn.Module, on_call: OnCall) -> Iterator[list[str]]:
         on_return = on_call(path, self, args, kwargs)
         try:
             output = original(self, *args, **kwargs)
-        except Exception:
+        except BaseException:
             failed_in.append(path)
             raise
         if on_return is not None:
@@ -194,7 +195,7 @@ class Capture:
             torch.save({"args": args, "kwargs": kwargs}, file)
         except _UNPICKLABLE as error:
             file.unlink(missing_ok=True)
-            self.failures[path] = f"its arguments cannot be kept: {type(error).__name__}: {error}"
+            self.failures[path] = f"its arguments cannot be kept: {error_line(error)}"
             return
         kept = {}
         for name, value in state.items():

@@ -29,6 +29,8 @@ from compilebisect.core.repro_case import (
     Value,
 )
 from compilebisect.core.repro_case import Mapping as MappingValue
+from compilebisect.error_text import error_text
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.graph_names import Attributes, Names, module_path_of, readable_name
 from compilebisect.runtime.module_source import CannotMakeCase, environment
 from compilebisect.runtime.rerun import run_once
@@ -95,7 +97,7 @@ def graph_case(
             raise CannotMakeCase("the graph holds nothing that Dynamo traces when it is written down")
         definitions, user_files, notes = _operator_sources(writer, import_user_code)
     except (NotRebuildable, NotExtractable, NotNameable) as error:
-        raise CannotMakeCase(str(error)) from error
+        raise CannotMakeCase(error_text(error)) from error
     is_saved = file is not None and file.write()
     settings.setdefault("environment", environment(device))
     if writer.has_symbols and settings.get("dynamic") is None:
@@ -193,7 +195,7 @@ class _GraphWriter:
         try:
             return tensor_value(tensor, name, device=self.values.device, file=self.values.file)
         except TypeError as error:
-            raise NotRebuildable(str(error)) from error
+            raise NotRebuildable(error_text(error)) from error
 
     def _operators(self, names: Names, node: torch.fx.Node) -> list[Operator]:
         args = tuple(self._argument(names, item) for item in node.args)
@@ -319,10 +321,8 @@ def _results(
 
     switches = CallContext("no_grad") if context is None else context
     recorder = Recorder(gm)
-    try:
-        run_once(recorder.run, tuple(inputs), {}, switches)
-    except Exception:  # noqa: BLE001 - what was described up to here is of use; the rest keeps its fake description
-        leave_function_transforms()
+    if attempt(run_once, recorder.run, tuple(inputs), {}, switches).error is not None:
+        leave_function_transforms()  # what was described up to here is of use; the rest keeps its fake description
     return found
 
 

@@ -15,7 +15,9 @@ import torch
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import INSTANCE_MARK, ProbeOrder
 from compilebisect.core.outcome import Fault, Observation
+from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.compare import Comparison, Difference
 from compilebisect.runtime.faults import causes, fault_from_break, fault_from_error, faults_from_comparison
 from compilebisect.runtime.impact import impact_of
@@ -23,7 +25,6 @@ from compilebisect.runtime.in_place import CALL, Compiled, Door, InPlace
 from compilebisect.runtime.oracle import WITHDRAWN, Oracle
 from compilebisect.runtime.probe import compile_options, fences
 from compilebisect.runtime.session import Session
-from compilebisect.runtime.traceback_text import exception_line
 
 _DOOR = re.compile(r"output\['inside'\]\[(\d+)\]\['(in|out)'\]")
 
@@ -56,6 +57,7 @@ class _Look:
         self._faults: dict[Any, Fault] = {}
         self._by_instance: dict[str, list[Fault]] = {}
         self._notes: list[str] = []
+        self._untested: dict[str, str] = {}
         self._impact: dict[str, Any] = {}
         self._has_failed = self._has_excused = False
         self._graphs = 0
@@ -87,24 +89,27 @@ class _Look:
         """Say whether nothing shows with all instances compiled at once."""
         together: Compiled = {way: function for ways in functions.values() for way, function in ways.items()}
         call = self._whole.with_compiled(together)
-        try:
+
+        def judged() -> Comparison:
             record = self._compiled_run(oracle, call)
             self._on_phase("comparing")
-            comparison = oracle.judge(record, call)
-            self._has_excused = self._has_excused or comparison.has_excused
-        except Exception as error:  # noqa: BLE001 - each instance alone tells what this is
-            self.is_usable = not torch_internals.is_device_failure(error)
+            return oracle.judge(record, call)
+
+        seen = attempt(judged)
+        if seen.error is not None:  # each instance alone tells what this is
+            self.is_usable = not torch_internals.is_device_failure(seen.error)
             return False
-        return comparison.is_equal
+        self._has_excused = self._has_excused or seen.value.has_excused
+        return seen.value.is_equal
 
     def _look_at(self, oracle: Oracle, path: str, functions: Compiled) -> None:
         call = self._whole.with_compiled(functions)
-        try:
-            record = self._compiled_run(oracle, call)
-        except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
-            self.is_usable = not torch_internals.is_device_failure(error)
-            self._take_error(oracle, path, error)
+        ran = attempt(self._compiled_run, oracle, call)
+        if ran.error is not None:
+            self.is_usable = not torch_internals.is_device_failure(ran.error)
+            self._take_error(oracle, path, ran.error)
             return
+        record = ran.value
         self._on_phase("comparing")
         comparison = oracle.judge(record, call)
         self._has_excused = self._has_excused or comparison.has_excused
@@ -112,9 +117,7 @@ class _Look:
         own = [number for number, passage in enumerate(passages) if passage["module"] == path]
         differences = attributable(comparison.differences, own)
         if comparison.differences and not differences:
-            self._notes.append(
-                "not judged in place: what enters it differs from one eager run of the model to the next"
-            )
+            self._take_unjudged(path, "what enters it differs from one eager run of the model to the next")
         self._notes += [f"in place: {_in_words(text, passages)}" for text in comparison.notes if WITHDRAWN in text]
         if path == self._order.path or differences:
             impact = impact_of(oracle, record, train=self._order.train)
@@ -141,16 +144,19 @@ class _Look:
                 fault = fault_from_break(event, golden[0])
                 self._faults.setdefault(fault_key(fault), fault)
 
-    def _take_error(self, oracle: Oracle, path: str, error: Exception) -> None:
+    def _take_error(self, oracle: Oracle, path: str, error: BaseException) -> None:
         """An error that eager mode raises as well is none of the compiler's."""
         self._on_phase("comparing")
-        try:
-            oracle.eager()
-        except Exception as eager_error:  # noqa: BLE001 - becomes a note
-            self._notes.append(f"not judged in place: the model fails in eager mode: {exception_line(eager_error)}")
+        failure = attempt(oracle.eager).error
+        if failure is not None:
+            self._take_unjudged(path, f"the model fails in eager mode: {error_line(failure)}")
             return
         self._has_failed = True
         self._add(path, fault_from_error(error))
+
+    def _take_unjudged(self, path: str, why: str) -> None:
+        self._untested[path] = f"not judged in place: {why}"
+        self._notes.append(self._untested[path])
 
     def _add(self, path: str, fault: Fault, **evidence: Any) -> None:
         fault = msgspec.structs.replace(fault, evidence={**fault.evidence, **evidence, "instance": path})
@@ -166,6 +172,8 @@ class _Look:
             frames_compiled=self._frames,
             compile_s=self._compile_s,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            untested=self._untested.pop(self._order.path, ""),
+            untested_instances=self._untested,
             notes=tuple(dict.fromkeys(self._notes)),
             faults_by_instance={path: tuple(faults) for path, faults in self._by_instance.items()},
             impact=self._impact,

@@ -13,8 +13,8 @@ import torch
 
 from compilebisect.core.json_checks import child_path
 from compilebisect.core.nearest import did_you_mean, quoted
+from compilebisect.error_text import error_line
 from compilebisect.errors import SpecError
-from compilebisect.runtime.traceback_text import exception_line
 
 
 def read_tensor_file(file: Path, key: str | None, where: str) -> Any:
@@ -77,7 +77,7 @@ def _read_npy(file: Path, key: str | None, where: str) -> torch.Tensor:
 
 
 def _unreadable(file: Path, where: str, exc: Exception, fix: str) -> SpecError:
-    return SpecError(f"cannot read {file.name!r}: {exception_line(exc)}", where=child_path(where, "file"), fix=fix)
+    return SpecError(f"cannot read {file.name!r}: {error_line(exc)}", where=child_path(where, "file"), fix=fix)
 
 
 def _no_such_key(file: Path, key: str, names: Iterable[str], where: str) -> SpecError:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from compilebisect.core.spec_types import TensorLeaf, size_value
+from compilebisect.error_text import error_line
 from compilebisect.errors import CannotTestError
-from compilebisect.runtime.traceback_text import exception_line
 
 _MEMORY_FORMATS = {
     "channels_last": torch.channels_last,
@@ -50,7 +50,7 @@ def make_tensor(
     except (RuntimeError, AssertionError, MemoryError) as exc:  # torch without CUDA raises AssertionError
         raise CannotTestError(
             f"cannot make a tensor of shape {sizes} and dtype {str(own_dtype).removeprefix('torch.')} "
-            f"on {leaf.device or device}: {exception_line(exc)}",
+            f"on {leaf.device or device}: {error_line(exc)}",
             where=leaf.where,
             fix="Give a smaller shape, or a device and dtype that this machine has.",
         ) from exc

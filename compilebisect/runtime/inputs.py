@@ -25,13 +25,13 @@ from compilebisect.core.input_spec import (
 )
 from compilebisect.core.json_checks import child_path
 from compilebisect.core.nearest import did_you_mean, quoted
+from compilebisect.error_text import error_line, error_text
 from compilebisect.errors import CannotTestError, CompilebisectError, SpecError, UsageError
 from compilebisect.runtime.input_files import read_tensor_file
 from compilebisect.runtime.input_tensors import make_tensor
 from compilebisect.runtime.move_values import move_to_device
 from compilebisect.runtime.seeded import seeded
 from compilebisect.runtime.target import existing_file, import_user_file, lookup
-from compilebisect.runtime.traceback_text import exception_line
 from compilebisect.runtime.user_code import as_script, user_code
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -213,7 +213,7 @@ def _call_user_function(
 
     def failed(exc: BaseException, trace: str) -> CompilebisectError:
         return CannotTestError(
-            f"{name!r} in {path.name!r} fails: {exception_line(exc)}",
+            f"{name!r} in {path.name!r} fails: {error_line(exc)}",
             where=where,
             fix="Call it in Python to see the same.",
             detail=trace,
@@ -235,4 +235,4 @@ def _check_call(
         signature.bind(**kwargs)
     except TypeError as exc:
         fix = f"{name!r} takes {quoted(signature.parameters)}." if signature.parameters else f"{name!r} takes nothing."
-        raise error(f"{name!r} cannot be called so: {exc}", where=where, fix=fix) from exc
+        raise error(f"{name!r} cannot be called so: {error_text(exc)}", where=where, fix=fix) from exc

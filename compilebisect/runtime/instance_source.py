@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from compilebisect.core.repro_case import Call, Items, Literal, Ref, Statement, Value
+from compilebisect.error_text import error_text
 from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
 
 # What nn.Module.__init__ sets; the rest of an instance's __dict__ is the user's own.
@@ -106,7 +107,7 @@ class InstanceBuilder:
                 with self.values.seeded() if is_saved else nullcontext():
                     value = self.values.value(buffer, f"{path}.{name}")
             except NotRebuildable as error:
-                self.values.notes.append(f"{path}.{name} was left out: {error}")
+                self.values.notes.append(f"{path}.{name} was left out: {error_text(error)}")
                 continue
             self._add("", Call(f"{path}.register_buffer", (Literal(repr(name)), value), extra))
 
@@ -114,7 +115,7 @@ class InstanceBuilder:
         try:
             value = self.values.value(item, target)
         except NotRebuildable as error:
-            self.values.notes.append(f"{target} was left out: {error}")
+            self.values.notes.append(f"{target} was left out: {error_text(error)}")
             return
         if register and item is None:
             self._add("", Call(register, (Literal(repr(target.rpartition(".")[2])), value)))
@@ -127,7 +128,7 @@ class InstanceBuilder:
                 try:
                     value = self.values.value(hook, "")
                 except NotRebuildable as error:
-                    self.values.notes.append(f"a hook of {path} was left out: {error}")
+                    self.values.notes.append(f"a hook of {path} was left out: {error_text(error)}")
                     continue
                 self._add("", Call(f"{path}.{register}", (value,)))
 

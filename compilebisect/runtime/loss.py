@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from compilebisect.error_text import error_line
 from compilebisect.errors import CannotTestError, CompilebisectError, SpecError
 from compilebisect.runtime.cotangents import made_up_cotangent
 from compilebisect.runtime.figures import is_inexact
 from compilebisect.runtime.target import existing_file, import_user_file, lookup
 from compilebisect.runtime.tensor_copy import is_plain
-from compilebisect.runtime.traceback_text import exception_line
 from compilebisect.runtime.user_code import user_code
 from compilebisect.runtime.values import tensors_in
 
@@ -52,7 +52,7 @@ def load_loss(text: str, spec_dir: str | Path) -> Loss:
         raise SpecError(f"{name!r} in {path.name!r} is no function", where=_WHERE, fix="Name a function.")
 
     def failed(error: BaseException, trace: str) -> CompilebisectError:
-        text = f"the loss function {name!r} fails: {exception_line(error)}"
+        text = f"the loss function {name!r} fails: {error_line(error)}"
         return CannotTestError(text, where=_WHERE, fix="It is given the model's output.", detail=trace)
 
     def call(output: Any) -> torch.Tensor | None:

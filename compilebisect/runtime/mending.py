@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from compilebisect.core.mended_source import Place, Site, callee_site, find_site, wider_site, with_replaced
+from compilebisect.error_text import error_line, error_text
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.changed_code import CannotChange, changed_code, file_tree
 from compilebisect.runtime.values import clone_value
 
@@ -48,7 +50,7 @@ class Mend:
         try:
             site = find_site(file_tree(file), Place(line, column, end_column))
         except CannotChange as error:
-            raise CannotMend(str(error)) from error
+            raise CannotMend(error_text(error)) from error
         if site is None:
             raise CannotMend("it is no expression whose value could stand in for it")
         return cls(file, site)
@@ -111,13 +113,15 @@ def record_values(mends: Sequence[Mend], run: Callable[[], Any]) -> None:
     def recording(number: int) -> Callable[[ast.expr], ast.expr]:
         return lambda node: ast.Call(ast.Name(_RECORD, ast.Load()), [ast.Constant(number), node], [])
 
-    try:
+    def run_recording() -> None:
         with _code_with(mends, recording, {_RECORD: record}):
             run()
-    except CannotChange as error:
-        raise CannotMend(str(error)) from error
-    except Exception as error:
-        raise CannotMend(f"eager mode fails: {type(error).__name__}: {error}") from error
+
+    error = attempt(run_recording).error
+    if isinstance(error, CannotChange):
+        raise CannotMend(error_text(error)) from error
+    if error is not None:
+        raise CannotMend(f"eager mode fails: {error_line(error)}") from error
 
 
 @contextmanager
@@ -144,7 +148,7 @@ def mended(mends: Sequence[Mend]) -> Iterator[None]:
         with _code_with(mends, standing_in, names):
             yield
     except CannotChange as error:
-        raise CannotMend(str(error)) from error
+        raise CannotMend(error_text(error)) from error
 
 
 @contextmanager

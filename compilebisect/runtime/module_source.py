@@ -17,6 +17,7 @@ from compilebisect.core.call import CallContext
 from compilebisect.core.mended_source import with_values
 from compilebisect.core.outcome import Fault
 from compilebisect.core.repro_case import Definition, Literal, Program, Ref, ReproCase, Statement, UserFile, Value
+from compilebisect.error_text import error_text
 from compilebisect.runtime.instance_source import InstanceBuilder
 from compilebisect.runtime.source_extract import SourceExtractor
 from compilebisect.runtime.source_file import NotExtractable
@@ -87,7 +88,7 @@ def module_case(
         user_files = _user_files(values) if import_user_code else ()
         definitions = () if import_user_code else mended_definitions(_definitions(values, method), fault, values.notes)
     except (NotRebuildable, NotExtractable) as error:
-        raise CannotMakeCase(str(error)) from error
+        raise CannotMakeCase(error_text(error)) from error
     numbers = save_cotangents(cotangents, file)
     is_saved = save_state(module, file)
     settings.setdefault("environment", environment(device))

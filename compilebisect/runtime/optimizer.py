@@ -13,6 +13,7 @@ from torch import nn
 from compilebisect.core.call import CallContext
 from compilebisect.core.module_tree import OPTIMIZER_PATH, GoldenCall, ModuleRecord
 from compilebisect.core.nearest import did_you_mean
+from compilebisect.error_text import error_text
 from compilebisect.errors import UsageError
 
 #: Steps in a row: the first one makes the state, and whatever is compiled again after the second one is so each time.
@@ -84,7 +85,7 @@ class OptimizerSteps(nn.Module):
             return self.cls(list(parameters), **self.options)
         except (TypeError, ValueError) as error:
             raise UsageError(
-                f"{self.cls.__name__} cannot be made: {error}",
+                f"{self.cls.__name__} cannot be made: {error_text(error)}",
                 where=_WHERE,
                 fix='Give options that it takes, as in \'{"name": "sgd", "lr": 0.1}\'.',
             ) from error

@@ -9,6 +9,7 @@ import torch
 
 from compilebisect.core.outcome import Fault
 from compilebisect.core.repro_case import Call, Items, Program, Ref, ReproCase, Statement
+from compilebisect.error_text import error_text
 from compilebisect.runtime.module_source import CannotMakeCase, environment
 from compilebisect.runtime.optimizer import STEPS, OptimizerSteps
 from compilebisect.runtime.tensor_source import TensorFile
@@ -53,7 +54,7 @@ def optimizer_case(
             weights.append(Ref(weight))
         options = tuple((name, values.value(value, name)) for name, value in steps.options.items())
     except NotRebuildable as error:
-        raise CannotMakeCase(str(error)) from error
+        raise CannotMakeCase(error_text(error)) from error
     made = Call(f"torch.optim.{steps.cls.__name__}", (Items("list", tuple(weights)),), options)
     settings.setdefault("environment", environment(device))
     is_saved = file is not None and file.write()

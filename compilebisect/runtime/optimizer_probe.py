@@ -18,7 +18,9 @@ from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.module_tree import OPTIMIZER_PATH
 from compilebisect.core.outcome import Fault, Kind, Observation
+from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.compare import Difference
 from compilebisect.runtime.faults import fault_from_break, fault_from_error, faults_from_comparison
 from compilebisect.runtime.golden import load_golden
@@ -27,7 +29,6 @@ from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.probe import compile_options
 from compilebisect.runtime.recompile_calls import judged
 from compilebisect.runtime.recompiles import RecompileLog
-from compilebisect.runtime.traceback_text import exception_line
 
 _PLACE = re.compile(r"output\['(parameters|updates|state)'\]\['([^']+)'\](?:\['(\w+)'\])?")
 _UPDATES = "output['updates']"
@@ -68,29 +69,25 @@ def probe_optimizer(
 
     faults: dict[Any, Fault] = {}
     notes: list[str] = []
-    skipped, recompiles, record = "", 0, None
-    error: Exception | None = None
+    untested, recompiles = "", 0
     started = time.perf_counter()
     on_phase("running")
     with torch_internals.watch_compile(on_phase=on_phase) as watcher:
-        try:
-            record = oracle.run(compiled(watched))
-        except Exception as raised:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
-            error = raised
+        ran = attempt(lambda: oracle.run(compiled(watched)))
+    error = ran.error
     compile_s = time.perf_counter() - started
     on_phase("comparing")
-    try:
-        oracle.eager()
-    except Exception as raised:  # noqa: BLE001 - becomes the reason why it cannot be judged
-        return Observation(skipped=f"its step fails in eager mode: {exception_line(raised)}"), error is None
+    failure = attempt(oracle.eager).error
+    if failure is not None:
+        return Observation(untested=f"its step fails in eager mode: {error_line(failure)}"), error is None
     found = [fault_from_break(event, call) for event in watcher.breaks if not torch_internals.is_own_break(event)]
     if error is not None:
         found.append(fault_from_error(error))
     elif not watcher.graph_runs:
-        skipped = "its step was not captured: all of it ran in eager mode"
-    elif order.compares_values and record is not None:
+        untested = "its step was not captured: all of it ran in eager mode"
+    elif order.compares_values:
         # Each run makes an optimizer of its own, so what is compiled for another seed is compiled anew.
-        comparison = oracle.judge(record, compiled(lambda number: nullcontext()))
+        comparison = oracle.judge(ran.value, compiled(lambda number: nullcontext()))
         notes += [_in_words(note) for note in comparison.notes if _UPDATES not in note]
         found_wrong = _beyond_floor(comparison.differences, max(UPDATE_FLOOR, steps.coarseness))
         told = [replace(item, path=_in_words(item.path), text=_in_words(item.text)) for item in found_wrong]
@@ -116,8 +113,8 @@ def probe_optimizer(
             recompiles=recompiles,
             compile_s=compile_s,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            skipped="" if has_break else skipped,
-            notes=tuple(dict.fromkeys([*notes, skipped] if has_break and skipped else notes)),
+            untested="" if has_break else untested,
+            notes=tuple(dict.fromkeys([*notes, untested] if has_break and untested else notes)),
         ),
         is_usable,
     )

@@ -11,6 +11,8 @@ from torch import nn
 
 from compilebisect.core.call import CallContext
 from compilebisect.core.other_draws import SEEDS, DrawFigures, speaks_against
+from compilebisect.error_text import error_line
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.compare import Comparison, compare_runs
 from compilebisect.runtime.cotangents import Cotangents
 from compilebisect.runtime.draws import DrawStatistics
@@ -127,11 +129,11 @@ class Oracle:
         """Drop differences that no other seed shows, and those that other random numbers explain."""
         for number in range(1, FURTHER_SEEDS + 1):
             other = self._with_seed(self._seed + number)
-            try:
-                if not other._compare(other.run(module_callable)).is_equal:
-                    break
-            except Exception:  # noqa: BLE001 - whatever fails with another seed, the first one told enough
-                return comparison
+            again = attempt(other._shows_nothing, module_callable)
+            if again.error is not None:
+                return comparison  # whatever fails with another seed, the first one told enough
+            if not again.value:
+                break
         else:
             return _without_differences(comparison, f"{WITHDRAWN} {FURTHER_SEEDS} other seeds do not show it")
         if compiled.draws_end == self.eager().draws_end or not self._are_other_draws(comparison, module_callable):
@@ -144,18 +146,24 @@ class Oracle:
         paths = frozenset(difference.path for difference in comparison.differences)
         batches: list[dict[str, DrawFigures]] = []
         for first in (FURTHER_SEEDS + 1, FURTHER_SEEDS + 1 + SEEDS):
-            statistics = DrawStatistics(paths)
-            try:
-                for number in range(first, first + SEEDS):
-                    other = self._with_seed(self._seed + number)
-                    statistics.add(other.run(self._module), other.run(module_callable))
-            except Exception:  # noqa: BLE001 - whatever fails with another seed, the first one told enough
-                return False
-            batches.append(statistics.figures())
+            batch = attempt(self._draws, paths, module_callable, first)
+            if batch.error is not None:
+                return False  # whatever fails with another seed, the first one told enough
+            batches.append(batch.value)
             against = [path for path in paths if speaks_against(*(batch[path] for batch in batches))]
             if not against:
                 return True
         return False
+
+    def _draws(self, paths: frozenset[str], module_callable: Callable[..., Any], first: int) -> dict[str, DrawFigures]:
+        statistics = DrawStatistics(paths)
+        for number in range(first, first + SEEDS):
+            other = self._with_seed(self._seed + number)
+            statistics.add(other.run(self._module), other.run(module_callable))
+        return statistics.figures()
+
+    def _shows_nothing(self, module_callable: Callable[..., Any]) -> bool:
+        return self._compare(self.run(module_callable)).is_equal
 
     def _with_seed(self, seed: int) -> Oracle:
         return Oracle(
@@ -240,13 +248,11 @@ class Oracle:
 
     def _witness(self, name: str, run: Callable[[], RunRecord]) -> RunRecord | None:
         """A witness that fails is no fault of the compiled code; why it failed becomes a note."""
-        try:
-            return run()
-        except Exception as error:  # noqa: BLE001 - user code on inputs it was not made for; the note tells
-            self.notes.append(
-                f"no {name} run: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            )
+        ran = attempt(run)
+        if ran.error is not None:  # user code on inputs it was not made for
+            self.notes.append(f"no {name} run: {error_line(ran.error)}")
             return None
+        return ran.value
 
 
 def _without_differences(comparison: Comparison, why: str) -> Comparison:

@@ -1,7 +1,6 @@
 """One probe: compile a module on its golden calls, run it beside eager, and say what was seen.
 
-This is one of the two places where any exception is caught: whatever the compiler or the user's code raises is an
-observation.
+Whatever the compiler or the user's code raises in it is an observation.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ from compilebisect.core.messages import INSTANCE_MARK, ProbeOrder
 from compilebisect.core.module_tree import GoldenCall, moved_path
 from compilebisect.core.outcome import Fault, Observation
 from compilebisect.core.recompile import Recompiles
+from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.compare import Comparison
 from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.faults import fault_from_error, faults_from_breaks, faults_from_comparison
@@ -33,7 +34,6 @@ from compilebisect.runtime.recompile_calls import call_again
 from compilebisect.runtime.recompiles import RecompileLog
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.torch_internals import CompileWatcher
-from compilebisect.runtime.traceback_text import exception_line
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -98,11 +98,9 @@ def compiled_run(
     options = compile_options(order)
     function = torch.compile(module, **options) if inner is None else compiled_inside(module, inner, **options)
     with torch_internals.watch_compile(on_phase=on_phase) as watcher:
-        try:
-            record = oracle.run(function)
-        except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
-            return Compiled(function, None, error, watcher, time.perf_counter() - started)
-    return Compiled(function, record, None, watcher, time.perf_counter() - started)
+        ran = attempt(oracle.run, function)
+    record = ran.value if ran.error is None else None
+    return Compiled(function, record, ran.error, watcher, time.perf_counter() - started)
 
 
 def oracle_for(
@@ -161,7 +159,8 @@ def _probe_call(
         inner = model.get_submodule(moved_path(order.compiles_only, order.path, path))
     oracle = oracle_for(module, order, path, call, root_inputs)
     if oracle.has_nested_inputs():
-        findings.skipped = "eager hands it a nested tensor, which torch.compile does not take; its parent tells"
+        why = "eager hands it a nested tensor, which torch.compile does not take; its parent tells"
+        findings.take_unjudged(why, call, instance=instance, is_repeat=is_repeat)
         return True
     # The compiled run comes first: an eager run in this process could install what the compiler then need not trace.
     with log.watching("call 1") if log else nullcontext():
@@ -175,16 +174,12 @@ def _probe_call(
         findings.take_error(compiled, call, instance=instance)
         return False
     on_phase("comparing")
-    try:
-        oracle.eager()
-    except Exception as error:  # noqa: BLE001 - becomes a note, or the reason why the module cannot be judged
-        text = f"{type(error).__name__}: {error}"
-        if compiled.error is not None:
-            findings.take_unjudged(f"fails in eager mode when called alone: {text}", call, is_repeat=is_repeat)
-        else:
-            findings.notes.append(f"eager fails where compiled code does not: {text}")
-            findings.has_excused = True  # nothing was compared
-        return not torch_internals.is_device_failure(error)
+    failure = attempt(oracle.eager).error
+    if failure is not None:
+        how = "" if compiled.error is not None else ", where compiled code does not"
+        why = f"fails in eager mode when called alone{how}: {error_line(failure)}"
+        findings.take_unjudged(why, call, instance=instance, is_repeat=is_repeat)
+        return not torch_internals.is_device_failure(failure)
     if is_repeat:
         findings.take_watcher(path, compiled, call, is_anew=is_anew)
     if compiled.error is not None:
@@ -192,18 +187,18 @@ def _probe_call(
         return True
     if not compiled.watcher.graph_runs and not order.fenced and oracle.computes():
         where = path or "the model"
-        findings.take_unjudged(f"{where} was not captured: all of it ran in eager mode", call, is_repeat=is_repeat)
+        why = f"{where} was not captured: all of it ran in eager mode"
+        findings.take_unjudged(why, call, instance=instance, is_repeat=is_repeat)
     elif order.compares_values:
         findings.take_comparison(path, oracle.judge(compiled.record, compiled.function), call)
     if log is None:
         return True
     on_phase("running")
-    try:
-        seen = call_again(module, compiled.function, oracle, log, order)
-    except Exception as error:  # noqa: BLE001 - user code in a state that the model's own run never reached
-        findings.notes.append(f"fails when it is called again in the state that it left: {exception_line(error)}")
-        return not torch_internals.is_device_failure(error)
-    findings.take_recompiles(seen, call)
+    seen = attempt(call_again, module, compiled.function, oracle, log, order)
+    if seen.error is not None:  # user code in a state that the model's own run never reached
+        findings.notes.append(f"fails when it is called again in the state that it left: {error_line(seen.error)}")
+        return not torch_internals.is_device_failure(seen.error)
+    findings.take_recompiles(seen.value, call)
     return True
 
 
@@ -219,7 +214,7 @@ def _probe_last(
 
     What is compiled serves both, but a cell that starts from zeros, or a mask without holes, hides a wrong value.
     """
-    if call.last is None or findings.has_failed or findings.skipped:
+    if call.last is None or findings.has_failed or findings.is_unjudged(None if path == order.path else path):
         return True
     return _probe_call(model, order, path, call.at(call.last), findings, on_phase, is_repeat=True)
 
@@ -312,7 +307,8 @@ class _Findings:
         # Graph breaks by the instance whose run met them; None for one that ran code compiled for another.
         self.breaks: dict[str, list[Fault] | None] = {}
         self.notes: list[str] = []
-        self.skipped = ""
+        self.untested = ""
+        self.untested_instances: dict[str, str] = {}
         self.has_failed = False
         self.is_blind = self.has_excused = False
         self.graphs = self.operators = self.frames_compiled = self.recompiles = 0
@@ -338,7 +334,7 @@ class _Findings:
         self.compile_s += compiled.compile_s
         did_nothing = not (watcher.frames_compiled or watcher.frames_skipped or watcher.breaks or compiled.error)
         if did_nothing and is_anew:  # further instances and calls run the code that was compiled for the first
-            self.skipped = "torch.compile left it alone: no frame of it was compiled"
+            self.untested = "torch.compile left it alone: no frame of it was compiled"
         breaks = faults_from_breaks(watcher.breaks, call)
         is_compiled_anew = is_anew or watcher.frames_compiled or watcher.frames_skipped or breaks
         met = self.breaks.get(path) or ([] if is_compiled_anew else None)
@@ -347,13 +343,19 @@ class _Findings:
             met = [*(met or []), fault]
         self.breaks[path] = met
 
-    def take_unjudged(self, why: str, call: GoldenCall, *, is_repeat: bool) -> None:
+    def take_unjudged(self, why: str, call: GoldenCall, *, instance: str | None, is_repeat: bool) -> None:
         """Say why a call shows nothing; with that, the module is not judged, unless an equal call of it was."""
         if is_repeat:
             self.notes.append(f"call {call.index} is not judged: {why}")
             self.has_excused = True
+        elif instance is not None:
+            self.untested_instances.setdefault(instance, why)
         else:
-            self.skipped = self.skipped or why
+            self.untested = self.untested or why
+
+    def is_unjudged(self, instance: str | None) -> bool:
+        """Return whether a call of this instance showed nothing; None is the one that was compiled."""
+        return bool(self.untested) if instance is None else instance in self.untested_instances
 
     def take_error(self, compiled: Compiled, call: GoldenCall, *, instance: str | None) -> None:
         assert compiled.error is not None
@@ -397,7 +399,8 @@ class _Findings:
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             is_blind=self.is_blind,
             has_excused=self.has_excused,
-            skipped=self.skipped,
+            untested=self.untested,
+            untested_instances=self.untested_instances,
             notes=tuple(dict.fromkeys(self.notes)),
             faults_by_instance={path: tuple(faults) for path, faults in self.by_instance.items()},
         )

@@ -18,6 +18,7 @@ from compilebisect.core.guard_text import Cause, Guard, parse_guard
 from compilebisect.core.outcome import Frame
 from compilebisect.core.recompile import RecompileEvent
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.attribute_writes import write_place
 from compilebisect.runtime.describe import first_paths
 from compilebisect.runtime.frames import frames_of
@@ -223,10 +224,8 @@ def _holder(source: str, scope: dict[str, Any], names: dict[str, Any]) -> tuple[
 
 
 def _value_of(expression: str, scope: dict[str, Any], names: dict[str, Any]) -> Any:
-    try:
-        return eval(expression, {"__builtins__": {"len": len, "type": type}, "G": names}, scope)
-    except Exception:  # noqa: BLE001 - a source that only Dynamo can evaluate has no value here
-        return None
+    found = attempt(eval, expression, {"__builtins__": {"len": len, "type": type}, "G": names}, scope)
+    return None if found.error is not None else found.value  # none for a source that only Dynamo can evaluate
 
 
 def _actual(guard: Guard, scope: dict[str, Any], names: dict[str, Any]) -> str:

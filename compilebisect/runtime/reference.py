@@ -13,6 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from compilebisect.error_text import error_line
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.tensor_copy import is_plain, without_expanded
 from compilebisect.runtime.values import map_tensors, tensors_in
 
@@ -78,14 +80,18 @@ def to_float64(module: nn.Module) -> Float64Twin:
     if free is not None and needed > free // 2:
         return Float64Twin(None, f"needs {needed >> 20} MB of memory in float64, {free >> 20} MB are free", low_dtype)
     memo: dict[int, Any] = {}
-    try:
+
+    def copied() -> nn.Module:
         for tensor in tensors:
             if not nn.parameter.is_lazy(tensor):
                 memo[id(tensor)] = _widened(tensor)
         with torch.no_grad():
-            return Float64Twin(copy.deepcopy(module, memo), low_dtype=low_dtype)
-    except Exception as error:  # noqa: BLE001 - `__deepcopy__` is the user's code; the reason reaches the report
-        return Float64Twin(None, f"cannot be copied: {type(error).__name__}: {error}", low_dtype)
+            return copy.deepcopy(module, memo)
+
+    twin = attempt(copied)
+    if twin.error is not None:  # `__deepcopy__` is the user's code; the reason reaches the report
+        return Float64Twin(None, f"cannot be copied: {error_line(twin.error)}", low_dtype)
+    return Float64Twin(twin.value, low_dtype=low_dtype)
 
 
 def inputs_to_float64(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -15,6 +15,7 @@ from compilebisect.core.messages import ProbeOrder, ReproOrder, variant_folder
 from compilebisect.core.module_tree import OPTIMIZER_PATH, GoldenCall
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.repro_case import ReproCase
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.function_source import function_case
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
@@ -149,12 +150,10 @@ def _by_number(
         return outputs[0]
 
     base = StateSnapshot(module)
-    try:
-        run_once(noted, args, kwargs, call.context, seed=seed, snapshot=base, train=GENERATED)
-    except Exception:  # noqa: BLE001 - a case without golden cotangents is worth more than none
-        return {}
-    finally:
-        base.restore()
+    ran = attempt(run_once, noted, args, kwargs, call.context, seed=seed, snapshot=base, train=GENERATED)
+    base.restore()
+    if ran.error is not None:
+        return {}  # a case without golden cotangents is worth more than none
     paths = {id(tensor): path for path, tensor in reversed(tensors_in(outputs[0], "output"))}
     numbers: dict[str, int] = {}
     for number, leaf in enumerate(leaf for leaf in _leaves(outputs[0]) if leaf.requires_grad):
@@ -206,19 +205,11 @@ def _graphs(
     torch.compiler.reset()
     base = StateSnapshot(module)
     with fences(module, _relative(order.probe)):
-        try:
-            compiled = torch.compile(module, backend=collect, dynamic=order.probe.dynamic)
-            run_once(
-                compiled,
-                args,
-                kwargs,
-                call.context,
-                seed=order.probe.seed,
-                snapshot=base,
-                train=GENERATED if order.probe.train else None,
-            )
-        except Exception:  # noqa: BLE001 - the graphs up to here are what is wanted; the fault itself is known already
-            pass
+        compiled = torch.compile(module, backend=collect, dynamic=order.probe.dynamic)
+        train = GENERATED if order.probe.train else None
+        # The graphs up to an error are what is wanted; the fault itself is known already.
+        seed = order.probe.seed
+        attempt(run_once, compiled, args, kwargs, call.context, seed=seed, snapshot=base, train=train)
     base.restore()
     torch.compiler.reset()
     return graphs

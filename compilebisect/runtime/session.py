@@ -17,8 +17,10 @@ from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.messages import CaptureOrder, Description
 from compilebisect.core.module_tree import OPTIMIZER_PATH
 from compilebisect.core.nearest import did_you_mean
+from compilebisect.error_text import error_line, error_text
 from compilebisect.errors import BadFork, CannotTestError, CompilebisectError, EagerFailure, UsageError
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.describe import module_records, watch_methods
 from compilebisect.runtime.golden import CallLog, Capture, golden_file, watch_calls
 from compilebisect.runtime.inputs import build_inputs, check_signature, load_inputs_function
@@ -105,21 +107,14 @@ class Session:
         snapshot = StateSnapshot(self.model)
         # What the user's own code compiles inside a forward has to run in eager mode here.
         eager = torch.compiler.set_stance("force_eager")
+        context, loss = self.context(), self.loss()
         with eager, watch_methods(self.model) as methods, watch_calls(self.model, log.note) as failed_in:
-            try:
-                run_once(
-                    self.model,
-                    args,
-                    kwargs,
-                    self.context(),
-                    seed=self.settings.seed,
-                    snapshot=snapshot,
-                    train=self.loss(),
-                )
-            except CompilebisectError:
-                raise
-            except Exception as error:
-                raise self._eager_failure(error, failed_in, log.last_signatures) from error
+            seed = self.settings.seed
+            error = attempt(run_once, self.model, args, kwargs, context, seed=seed, snapshot=snapshot, train=loss).error
+        if isinstance(error, CompilebisectError):
+            raise error
+        if error is not None:
+            raise self._eager_failure(error, failed_in, log.last_signatures) from error
         seconds = time.perf_counter() - started
         snapshot.restore()
         if not log.calls:
@@ -195,12 +190,12 @@ class Session:
                 return tensor.dtype
         return getattr(torch, self.settings.dtype) if self.settings.dtype else torch.get_default_dtype()
 
-    def _eager_failure(self, error: Exception, failed_in: list[str], signatures: dict[str, str]) -> EagerFailure:
+    def _eager_failure(self, error: BaseException, failed_in: list[str], signatures: dict[str, str]) -> EagerFailure:
         path = failed_in[0] if failed_in else ""
         signature = signatures.get(path, "")
         name = f"module '{path}'" if path else "the model"
         return EagerFailure(
-            f"the model fails in eager mode, so it cannot be bisected: {type(error).__name__}: {error}",
+            f"the model fails in eager mode, so it cannot be bisected: {error_line(error)}",
             where=f"{name} ({type(self.model.get_submodule(path)).__name__})",
             fix=f"It has to run without torch.compile first. {_called_with(signature)}".rstrip(),
             detail=user_traceback(error),
@@ -238,7 +233,7 @@ def _set_config(name: str, value: Any) -> None:
         torch_internals.set_config(name, value)
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         raise UsageError(
-            f"torch has no config '{name}' that takes {value!r}: {error}",
+            f"torch has no config '{name}' that takes {value!r}: {error_text(error)}",
             where="--config",
             fix="Write it as torch._inductor.config.NAME=VALUE or torch._dynamo.config.NAME=VALUE.",
         ) from error

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from compilebisect.error_text import error_text
 from compilebisect.runtime.user_files import module_file
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -63,7 +64,7 @@ class SourceFile:
             text = Path(file).read_text(encoding="utf-8")
             tree = ast.parse(text)
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
-            raise NotExtractable(f"the source of {module} cannot be read: {error}") from error
+            raise NotExtractable(f"the source of {module} cannot be read: {error_text(error)}") from error
         self.module = module
         self.file = Path(file).name
         self.lines = text.splitlines()

@@ -20,14 +20,15 @@ from compilebisect.core.input_spec import InputSpec, parse_spec
 from compilebisect.core.messages import StrategyOrder
 from compilebisect.core.strategies import Mark, Strategy, StrategyResult, StrategyRun
 from compilebisect.core.strategy_lines import code_lines
+from compilebisect.error_text import error_line, error_text
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.call_clock import CallClock, without_gc
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.padding import Padding
 from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.session import Session
 from compilebisect.runtime.state import StateSnapshot
-from compilebisect.runtime.traceback_text import exception_line
 from compilebisect.runtime.values import flatten, tensors_in
 
 _LEAST_RUNS = 5
@@ -99,7 +100,7 @@ class _Measured:
         self.failed_at = ""
         self.notes: tuple[str, ...] = ()
 
-    def run(self, variants: Sequence[Arguments]) -> Exception | None:
+    def run(self, variants: Sequence[Arguments]) -> BaseException | None:
         """Carry them out; returns what ended them."""
         session, settings = self._session, self._session.settings
         model = session.model
@@ -110,7 +111,8 @@ class _Measured:
         compiled = torch.compile(model, **options)
         snapshot = StateSnapshot(model)
         clocks: list[tuple[CallClock, Callable[..., Any]]] = []
-        try:
+
+        def run() -> None:
             for number, (args, kwargs) in enumerate(variants):
                 self.failed_at = f"variant {number + 1}"
                 train = GENERATED if settings.train else None
@@ -126,11 +128,10 @@ class _Measured:
                 clocks.append((clock, function))
             self._on_phase("running")
             self._time(clocks)
-        except Exception as error:  # noqa: BLE001 - that a strategy fails is what is to be known
-            return error
-        finally:
-            snapshot.restore()
-        return None
+
+        error = attempt(run).error  # that a strategy fails is what is to be known
+        snapshot.restore()
+        return error
 
     def _time(self, clocks: Sequence[tuple[CallClock, Callable[..., Any]]]) -> None:
         for clock, function in clocks:
@@ -260,7 +261,7 @@ def _error_type(error: BaseException) -> str:
     while seen is not None and len(names) < 10:
         names.append(type(seen).__name__)
         seen = seen.__cause__ or seen.__context__
-    text = str(error)
+    text = error_text(error)
     if "ConstraintViolationError" in names or "Constraints violated" in text:
         return "ConstraintViolationError"
     if any("DataDependent" in name for name in names) or "data-dependent" in text.lower():
@@ -269,8 +270,8 @@ def _error_type(error: BaseException) -> str:
 
 
 def _short(error: BaseException, where: str) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = " ".join(lines) if lines else exception_line(error)
+    lines = [line.strip() for line in error_text(error).splitlines() if line.strip()]
+    text = " ".join(lines) if lines else error_line(error)
     return f"{where}: {text[:_LONGEST_ERROR]}{'...' if len(text) > _LONGEST_ERROR else ''}"
 
 

@@ -16,9 +16,9 @@ import msgspec
 from torch import nn
 
 from compilebisect.core.nearest import did_you_mean, quoted
+from compilebisect.error_text import error_line, error_text
 from compilebisect.errors import CannotTestError, CompilebisectError, TargetError, UsageError
 from compilebisect.runtime.import_file import import_file, name_of_file
-from compilebisect.runtime.traceback_text import exception_line
 from compilebisect.runtime.user_code import as_script, user_code
 
 _FORMS = "Write path/to/file.py:Name or package.module:Name."
@@ -182,17 +182,13 @@ def _import_failure(exc: BaseException, source: str) -> str:
     if isinstance(exc, SystemExit):
         code = "" if exc.code is None else f" with {exc.code!r}"
         return f"{source!r} ends the program{code} while it is imported"
-    return (
-        f"{source!r} cannot be imported: {type(exc).__name__}: {str(exc).splitlines()[0] if str(exc) else ''}".rstrip(
-            ": "
-        )
-    )
+    return f"{source!r} cannot be imported: {error_line(exc)}"
 
 
 def _import_fix(exc: BaseException) -> str:
     if isinstance(exc, SystemExit):
         return "Put the script's part under `if __name__ == '__main__':`."
-    if isinstance(exc, ImportError) and "relative import" in str(exc):
+    if isinstance(exc, ImportError) and "relative import" in error_text(exc):
         return "Add an __init__.py to the folder, or name the module: package.module:Name."
     if isinstance(exc, ModuleNotFoundError):
         return f"Install {exc.name!r} in this environment, or start where it can be found."
@@ -237,7 +233,7 @@ def build_target(located: Located, init: dict[str, Any]) -> nn.Module:
 
     def failed(exc: BaseException, trace: str) -> CompilebisectError:
         return CannotTestError(
-            f"{name!r} cannot be built: {exception_line(exc)}",
+            f"{name!r} cannot be built: {error_line(exc)}",
             fix=f"Install {exc.name!r} in this environment."
             if isinstance(exc, ModuleNotFoundError)
             else "Give it other arguments with --init, or mend it so that it can be called on its own.",

@@ -12,6 +12,7 @@ import torch
 from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Fault
 from compilebisect.core.repro_case import Call, Literal, Program, Ref, ReproCase, Statement, UserFile
+from compilebisect.error_text import error_text
 from compilebisect.runtime.import_file import name_of_file
 from compilebisect.runtime.module_source import CannotMakeCase, call_arguments, environment, save_cotangents, save_state
 from compilebisect.runtime.tensor_source import TensorFile
@@ -88,7 +89,7 @@ def target_case(
             else:
                 values.imports.add(f"from {home} import {attribute}")
     except NotRebuildable as error:
-        raise CannotMakeCase(str(error)) from error
+        raise CannotMakeCase(error_text(error)) from error
     numbers = save_cotangents(cotangents, file)
     is_saved = save_state(module, file)
     settings.setdefault("environment", environment(device))

@@ -1,7 +1,7 @@
 """Times a module on its golden calls: eager mode and compiled code in turns, in one process.
 
-What the machine does meanwhile (heat, other programs) then falls on both alike. One of the places where any exception
-is caught: whatever a compiled run raises is a note here, since the walk has judged it already.
+What the machine does meanwhile (heat, other programs) then falls on both alike. Whatever a compiled run raises is a
+note here, since the walk has judged it already.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from torch import nn
 
 from compilebisect.core.call import CallContext
 from compilebisect.core.messages import ProbeOrder, TimingOrder
+from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.timing import CallTiming, UnitTiming
+from compilebisect.error_text import error_line, error_text
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.call_clock import CallClock, without_gc
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.probe import RootInputs, compile_options, fences, oracle_for
 from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.state import StateSnapshot
-from compilebisect.runtime.traceback_text import exception_line
 
 # The first call compiles, the second may do so again for a size that is now dynamic, the third records a CUDA graph.
 _WARM_UPS = 4
@@ -44,22 +46,27 @@ def time_module(
     budget_s = _BUDGET_S / max(len(probe.calls), 1)
     for call in probe.calls:
         torch.compiler.reset()
-        try:
+
+        def timed(call: GoldenCall = call) -> tuple[CallTiming, int, float]:
             with fences(model, probe.fenced):
                 oracle = oracle_for(module, probe, probe.path, call, root_inputs)
                 clock = CallClock(module, oracle, train=probe.train)
                 if order.compiles:
                     eager, compiled, graph_count = _time_both(clock, probe, budget_s, on_phase)
-                    graphs = max(graphs, graph_count)
                 else:
-                    eager, compiled = _time_eager(clock, budget_s / 2), []
-            if order.compiles:
-                entering_s = max(entering_s, _entering_s(clock.device, call.context, probe))
-        except _Untimely as reason:
-            return UnitTiming(note=str(reason)), True
-        except Exception as error:  # noqa: BLE001 - the walk tells of it, if it is the compiler's
-            return UnitTiming(note=exception_line(error)), not torch_internals.is_device_failure(error)
-        calls.append(CallTiming(index=call.index, count=call.count, eager=tuple(eager), compiled=tuple(compiled)))
+                    eager, compiled, graph_count = _time_eager(clock, budget_s / 2), [], 0
+            entering = _entering_s(clock.device, call.context, probe) if order.compiles else 0.0
+            timing = CallTiming(index=call.index, count=call.count, eager=tuple(eager), compiled=tuple(compiled))
+            return timing, graph_count, entering
+
+        ran = attempt(timed)
+        if isinstance(ran.error, _Untimely):
+            return UnitTiming(note=error_text(ran.error)), True
+        if ran.error is not None:  # the walk tells of it, if it is the compiler's
+            return UnitTiming(note=error_line(ran.error)), not torch_internals.is_device_failure(ran.error)
+        timing, graph_count, entering = ran.value
+        graphs, entering_s = max(graphs, graph_count), max(entering_s, entering)
+        calls.append(timing)
         pristine.restore()
     torch.compiler.reset()
     return UnitTiming(calls=tuple(calls), graphs=graphs, entering_s=entering_s), True

@@ -18,6 +18,8 @@ from torch._dynamo import utils as dynamo_utils
 from torch.fx.experimental import symbolic_shapes
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from compilebisect.error_text import error_text
+
 # How the names of the functions begin that Dynamo makes for what follows a graph break.
 RESUME_PREFIX = "torch_dynamo_resume_in_"
 RESUMED = "resumed"
@@ -121,8 +123,8 @@ def watch_compile(*, on_phase: Callable[[str], None] = lambda phase: None) -> It
         watcher.on_phase("dynamo")
         try:
             result = convert(self, frame, *args, **kwargs)
-        except Exception as error:
-            if isinstance(error, (exc.Unsupported, exc.UserError)) and not self._one_graph:
+        except (exc.Unsupported, exc.UserError) as error:
+            if not self._one_graph:
                 watcher.breaks.append(BreakEvent(error, effect=FRAME_SKIPPED, compiled=frame.f_code))
             raise
         finally:
@@ -433,7 +435,7 @@ def is_device_failure(error: BaseException) -> bool:
     while seen is not None:
         if isinstance(seen, torch.AcceleratorError):
             return True
-        text = str(seen)
+        text = error_text(seen)
         if "CUDA error" in text or "device-side assert" in text or "illegal memory access" in text:
             return True
         seen = seen.__cause__ or seen.__context__

@@ -21,12 +21,6 @@ def _is_shown(filename: str) -> bool:
     return not os.path.realpath(filename).startswith(_HIDDEN_FOLDERS)
 
 
-def exception_line(exc: BaseException) -> str:
-    """Return the exception's type and the first line of its message."""
-    lines = str(exc).strip().splitlines()
-    return f"{type(exc).__name__}: {lines[0]}" if lines else type(exc).__name__
-
-
 def user_traceback(exc: BaseException) -> str:
     """Format an exception with the frames of torch and compilebisect left out.
 

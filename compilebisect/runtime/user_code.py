@@ -18,13 +18,13 @@ def user_code(error_from: Callable[[BaseException, str], CompilebisectError]) ->
         error_from: makes the error from the exception and its trimmed traceback.
 
     Raises:
-        CompilebisectError: for any exception and for `SystemExit`; an interrupt passes through.
+        CompilebisectError: whatever it raises.
     """
     try:
         yield
     except CompilebisectError:
         raise
-    except (Exception, SystemExit) as exc:  # user code may raise anything, and all of it is shown to the user
+    except BaseException as exc:  # user code may raise anything, and all of it is shown to the user
         raise error_from(exc, user_traceback(exc)) from exc
 
 

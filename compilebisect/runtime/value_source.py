@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from compilebisect.core.repro_case import Call, Items, Literal, Mapping, Ref, Statement, Value, ViewValue
+from compilebisect.error_text import error_text
 from compilebisect.runtime.tensor_source import TensorFile, tensor_value
 from compilebisect.runtime.torch_names import Name, NotNameable, name_of
 
@@ -106,7 +107,7 @@ class ValueBuilder:
         try:
             return self.use(name_of(value))
         except NotNameable as error:
-            raise NotRebuildable(str(error)) from error
+            raise NotRebuildable(error_text(error)) from error
 
     def value(self, value: Any, path: str) -> Value:
         """Return the value of an object that the program will be able to reach as `path`, or not at all if empty.
@@ -182,7 +183,7 @@ class ValueBuilder:
                 return self._view(tensor, storage)
             return tensor_value(tensor, path, device=self.device, file=self.file)
         except TypeError as error:
-            raise NotRebuildable(str(error)) from error
+            raise NotRebuildable(error_text(error)) from error
 
     def _view(self, tensor: torch.Tensor, storage: int) -> ViewValue:
         base = self._storages.get(storage)

@@ -13,7 +13,9 @@ from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import ProbeOrder, variant_folder
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault, Observation
+from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.probe import compile_options, fences
@@ -21,7 +23,6 @@ from compilebisect.runtime.recompile_calls import judged
 from compilebisect.runtime.recompiles import RecompileLog
 from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.state import StateSnapshot
-from compilebisect.runtime.traceback_text import exception_line
 
 VariantInputs = Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -45,15 +46,16 @@ def probe_variants(
         with fences(model, order.fenced, order.methods):
             function = torch.compile(module, **compile_options(order))
             for variant in range(order.variants):
-                try:
-                    oracle = _oracle(module, order, call, variant, root_inputs)
-                    if oracle is None:
+                made = attempt(_oracle, module, order, call, variant, root_inputs)
+                error = made.error
+                if error is None:
+                    if made.value is None:
                         continue  # this variant does not make that call
                     with torch_internals.watch_compile(on_phase=on_phase), log.watching(f"variant {variant + 1}"):
-                        oracle.run(function)
-                    oracle.snapshot.restore()
-                except Exception as error:  # noqa: BLE001 - whatever a compiled run raises is what the probe is for
-                    notes.append(f"variant {variant + 1} of the inputs fails when compiled: {exception_line(error)}")
+                        error = attempt(made.value.run, function).error
+                    made.value.snapshot.restore()
+                if error is not None:
+                    notes.append(f"variant {variant + 1} of the inputs fails when compiled: {error_line(error)}")
                     is_usable = not torch_internals.is_device_failure(error)
                     break
             seen = judged(log, order, in_variants=True)

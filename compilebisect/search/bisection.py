@@ -17,6 +17,7 @@ from compilebisect.core.outcome import Kind, Observation
 from compilebisect.core.unit_result import IntroducedFault, Probe
 from compilebisect.core.units import units_of
 from compilebisect.core.walk import Walk
+from compilebisect.error_text import error_text
 from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener
 from compilebisect.search.errands import Errands
@@ -58,7 +59,7 @@ class Bisection:
             self._settings_bytes = msgspec.msgpack.encode(settings)
         except OverflowError as error:
             raise UsageError(
-                f"a number in the options or the spec does not fit 64 bits: {error}",
+                f"a number in the options or the spec does not fit 64 bits: {error_text(error)}",
                 fix="Make large numbers in Python, with --inputs or a factory function.",
             ) from error
         self.needs_fresh_interpreter = False
@@ -233,7 +234,7 @@ class Bisection:
         if not reason and not record.is_traceable:
             reason = "it is a ScriptModule, which torch.compile leaves alone"
         if reason:
-            self.walk.record(probe, Observation(skipped=reason))
+            self.walk.record(probe, Observation(untested=reason))
             return
         self._send(probe)
 
@@ -262,7 +263,7 @@ class Bisection:
         self.walk.record(probe, observation)
         kinds = [fault.kind for fault in observation.faults if fault.kind in self.settings.check]
         found = worst(kinds)
-        status = found.value if found else ("skipped" if observation.skipped else "ok")
+        status = found.value if found else ("untested" if observation.untested else "ok")
         done = len(self.walk.units) - self.walk.remaining()
         self.progress.probe_finished(probe.path, status, done, len(self.walk.units))
 
@@ -276,7 +277,7 @@ class Bisection:
             text = f"the check of a module itself failed: {outcome.type}: {outcome.message}"
             self.notes.append(text)
             self.progress.warned(text)
-            return Observation(skipped=text, completed=False)
+            return Observation(untested=text)
         if isinstance(outcome, Died):
             return observation_from_death(outcome)
         return observation_from_timeout(outcome, self.settings.timeout_s)

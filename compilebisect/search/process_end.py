@@ -21,7 +21,7 @@ def observation_from_death(outcome: Died) -> Observation:
     """Turn the death of a worker into an observation."""
     how = outcome.signal or (f"exit status {outcome.exit_code}" if outcome.exit_code is not None else "unknown")
     if outcome.phase.partition(INSTANCE_MARK)[0] == _EAGER_PHASE:
-        return Observation(skipped=f"the process died in eager mode, alone on its golden inputs: {how}")
+        return Observation(untested=f"the process died in eager mode, alone on its golden inputs: {how}")
     message = f"the process died with {how}"
     if outcome.is_memory_suspected:
         message += "; the system's out-of-memory killer is the likely cause"
@@ -31,7 +31,7 @@ def observation_from_death(outcome: Died) -> Observation:
 def observation_from_timeout(outcome: TimedOut, timeout_s: float) -> Observation:
     """Turn a missed deadline into an observation."""
     if outcome.phase.partition(INSTANCE_MARK)[0] == _EAGER_PHASE:
-        return Observation(skipped=f"running it in eager mode took longer than --timeout {timeout_s:g}")
+        return Observation(untested=f"running it in eager mode took longer than --timeout {timeout_s:g}")
     return _fatal(Kind.TIMEOUT, "timeout", f"not finished after {timeout_s:g} s", outcome)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from compilebisect.core.reduce.python_source import simplifications
+from compilebisect.error_text import error_text
 from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import ProgressListener
 from compilebisect.repro.check_part import is_check, kept_lines
@@ -140,7 +141,7 @@ def _source(script: Path) -> str:
     except OSError as error:
         raise UsageError(f"cannot read the script: {error.strerror}", where=str(script)) from error
     except (SyntaxError, ValueError) as error:
-        raise UsageError(f"this is no Python script: {error}", where=str(script)) from error
+        raise UsageError(f"this is no Python script: {error_text(error)}", where=str(script)) from error
     return source
 
 

@@ -23,7 +23,7 @@ def search_slowdowns(bisection: Bisection) -> None:
         walk.tree, walk.units, walk.results, has_ladder=bisection.settings.backend == "inductor"
     ).run()
     bisection.progress.phase_started("timing modules, eager against compiled")
-    bisection.store.want_again(unit.id for unit in walk.units if not walk.results[unit.id].skipped)
+    bisection.store.want_again(unit.id for unit in walk.units if not walk.results[unit.id].is_left_out)
     last: int | None = None
     try:
         probe = next(search)

@@ -12,8 +12,8 @@ import importlib
 import os
 import signal
 import socket
+import sys
 import time
-import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import NoReturn
 
 import msgspec
 
+from compilebisect.error_text import traceback_text
 from compilebisect.workers import process_control, protocol, worker
 from compilebisect.workers.protocol import ServerReady, StartFailed, StartWorker, WorkerExited, WorkerStarted
 
@@ -65,8 +66,8 @@ def preload(modules: Sequence[str]) -> ServerReady:
     for name in modules:
         try:
             importlib.import_module(name)
-        except Exception as exception:  # noqa: BLE001 - libraries raise anything while they are imported
-            errors[name] = worker.error_text(exception)
+        except BaseException as exception:  # noqa: BLE001 - libraries raise anything while they are imported
+            errors[name] = worker.error_data(exception)
     worker.flush_output()  # or each worker would print it again
     # what exists now never dies: keep the collector from touching, and so copying, pages shared with workers
     gc.collect()
@@ -108,16 +109,17 @@ class ForkServer:
         server = os.getpid()
         try:
             pid = os.fork()
-        except OSError:
-            traceback.print_exc()
+        except OSError as error:
+            print(traceback_text(error), file=sys.stderr)
             os.close(descriptor)
             protocol.send(self._connection, StartFailed(order.worker))
             return
         if pid == 0:
             try:
                 self._become_worker(order, descriptor, server)
-            finally:  # whatever happens, the copy of the server's loop on this stack must not run
-                traceback.print_exc()
+            except BaseException as error:  # noqa: BLE001 - the copy of the server's loop on this stack must not run
+                print(traceback_text(error), file=sys.stderr, flush=True)
+            finally:
                 os._exit(1)
         os.close(descriptor)
         self._worker_by_pid[pid] = order.worker

@@ -15,13 +15,13 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 import msgspec
 
+from compilebisect.error_text import error_text, error_type, traceback_text
 from compilebisect.workers import process_control, protocol
 from compilebisect.workers.protocol import ErrorText, Hello, Note, Reply, Request
 
@@ -120,7 +120,7 @@ def _answer(state: dict[str, Any], request: Request) -> Reply:
         if not isinstance(payload, bytes):
             raise TypeError(f"{request.function} returned {type(payload).__name__} instead of bytes")
     except BaseException as exception:  # noqa: BLE001 - this is the border: even SystemExit must become data
-        payload, error = None, error_text(exception)
+        payload, error = None, error_data(exception)
     flush_output()
     seconds = time.monotonic() - started
     return Reply(request.call, seconds, payload, error, retire=bool(state.get("retire")))
@@ -133,17 +133,9 @@ def resolve(function: str) -> Handler:
     return handler
 
 
-def error_text(exception: BaseException) -> ErrorText:
+def error_data(exception: BaseException) -> ErrorText:
     """Turn an exception, however broken, into data."""
-    cls = type(exception)
-    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    try:
-        message = str(exception)
-    except Exception as broken:  # noqa: BLE001 - the user's `__str__` may raise anything
-        message = f"<its text cannot be made: {type(broken).__name__}>"
-    # lone surrogates, as in undecodable file names, have no place in UTF-8
-    texts = (name, message, "".join(traceback.format_exception(cls, exception, exception.__traceback__)))
-    return ErrorText(*(text.encode(errors="backslashreplace").decode() for text in texts))
+    return ErrorText(error_type(exception), error_text(exception), traceback_text(exception))
 
 
 def flush_output() -> None:

@@ -235,7 +235,7 @@ def test_modules_that_are_left_out_are_not_probed():
     model = ScriptedModel(NESTED, [Planted(Kind.ERROR, "enc.a.x")])
     walk = model.walk(skip=["enc.a*"])
     assert not {probe.path for probe in model.probes if probe.purpose == "check"} & {"enc.a", "enc.a.x", "enc.a.y"}
-    assert walk.results[walk.unit_of["enc.a"].id].skipped
+    assert walk.results[walk.unit_of["enc.a"].id].is_left_out
 
 
 def test_kinds_that_are_not_wanted_are_no_findings():

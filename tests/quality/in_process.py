@@ -57,7 +57,7 @@ class Bench:
     def observe(self, wanted: Probe, *, tolerance: tuple[float, float] | None = None) -> Observation:
         """Carry out one probe."""
         if wanted.path in self._failures and not wanted.in_place:
-            return Observation(skipped=self._failures[wanted.path])
+            return Observation(untested=self._failures[wanted.path])
         order = ProbeOrder(
             path=wanted.path,
             folder=str(self._folder),

@@ -253,7 +253,7 @@ def test_a_last_call_that_cannot_be_made_alone_leaves_the_first_ones_verdict(tmp
                 FailsOutOfOrder.opened.clear()
 
     seen = observe(Opens(FailsOutOfOrder()), tmp_path, torch.rand(2, 4), path="child")
-    assert not seen.skipped
+    assert not seen.untested
     assert not seen.faults
     assert any("call 1 is not judged" in note for note in seen.notes)
 
@@ -419,18 +419,18 @@ def _doubled(x):
 def test_what_ran_in_eager_mode_never_counts_as_healthy(tmp_path, module):
     seen = observe(module, tmp_path, torch.ones(2, 4))
     assert seen.graphs == 0
-    assert seen.faults or "eager mode" in seen.skipped or "left it alone" in seen.skipped
+    assert seen.faults or "eager mode" in seen.untested or "left it alone" in seen.untested
 
 
 def test_a_module_of_which_no_graph_ran_is_not_called_healthy(tmp_path, monkeypatch):
     monkeypatch.setattr(torch_internals, "_counting_runs", lambda compiled, operators: compiled)
-    assert "ran in eager mode" in observe(nn.Linear(4, 4), tmp_path, torch.ones(2, 4)).skipped
+    assert "ran in eager mode" in observe(nn.Linear(4, 4), tmp_path, torch.ones(2, 4)).untested
 
 
 def test_a_stance_that_forbids_to_compile_leaves_nothing_healthy(tmp_path):
     with torch.compiler.set_stance("force_eager"):
         seen = observe(nn.Linear(4, 4), tmp_path, torch.ones(2, 4))
-    assert seen.skipped and not seen.faults
+    assert seen.untested and not seen.faults
 
 
 def test_a_module_without_operators_is_healthy_though_there_is_nothing_to_capture(tmp_path):
@@ -439,7 +439,7 @@ def test_a_module_without_operators_is_healthy_though_there_is_nothing_to_captur
             return {"x": x}
 
     seen = observe(Passes(), tmp_path, torch.ones(2, 4))
-    assert (seen.graphs, seen.faults, seen.skipped) == (0, (), "")
+    assert (seen.graphs, seen.faults, seen.untested) == (0, (), "")
 
 
 def test_instances_beyond_the_limit_of_recompiles_are_compiled_all_the_same(tmp_path):

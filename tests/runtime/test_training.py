@@ -183,7 +183,7 @@ def test_a_wrong_gradient_is_laid_to_the_module_whose_forward_made_it(name, targ
     PLANTED.fault, PLANTED.planted = None, 0
     walk = bench.walk()
     assert introduced(walk) == {}
-    assert all(result.observation.graphs and not result.skipped for result in walk.results.values())
+    assert all(result.observation.graphs and not result.untested for result in walk.results.values())
     PLANTED.fault = Fault("backward", "Down", "mm", "scaled", 0.2)
     try:
         walk = bench.walk()

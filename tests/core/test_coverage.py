@@ -1,0 +1,161 @@
+"""When a run that found nothing may be called healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from compilebisect.core.coverage import uncovered_parts
+from compilebisect.core.findings import Verdicts
+from compilebisect.core.outcome import Fault, Kind, Observation
+from compilebisect.core.unit_result import Probe
+from compilebisect.core.walk import Walk
+from tests.core.scripted_model import Planted, ScriptedModel, introduced
+
+TREE = {"": ["enc", "head"], "enc": ["enc.a", "enc.b"], "enc.a": [], "enc.b": [], "head": []}
+WHY = "its check fell over"
+
+
+class Stumbling(ScriptedModel):
+    """The probes of some modules end in a way of their own, those of `purposes` alone."""
+
+    def __init__(self, *paths: str, purposes: Collection[str] = ("check",), **options: object) -> None:
+        super().__init__(TREE, **options)  # type: ignore[arg-type]
+        self.paths, self.purposes = paths, purposes
+
+    def observe(self, probe: Probe) -> Observation:
+        if probe.path in self.paths and probe.purpose in self.purposes:
+            self.probes.append(probe)
+            return Observation(untested=WHY)
+        return super().observe(probe)
+
+
+def uncovered(walk: Walk) -> list[str]:
+    return [part.path for part in uncovered_parts(walk)]
+
+
+def statuses(walk: Walk) -> dict[str, str]:
+    return {entry.path: entry.status for entry in Verdicts(walk, "").modules()}
+
+
+def test_a_model_that_was_compiled_as_a_whole_has_nothing_uncovered():
+    assert uncovered(ScriptedModel(TREE).walk()) == []
+
+
+@pytest.mark.parametrize("path", ["enc.a", "enc", "head"])
+def test_a_module_without_a_verdict_is_covered_by_a_healthy_one_above_it(path: str):
+    walk = Stumbling(path).walk(all_modules=True)
+    assert (uncovered(walk), statuses(walk)[path]) == ([], "untested")
+
+
+def test_the_root_is_not_covered_by_healthy_modules_below_it():
+    walk = Stumbling("").walk()
+    (part,) = uncovered_parts(walk)
+    assert (part.path, part.reason) == ("", WHY)
+    assert statuses(walk) == {"": "untested", "enc": "ok", "enc.a": "ok", "enc.b": "ok", "head": "ok"}
+
+
+def test_a_healthy_module_covers_what_is_below_it_and_nothing_beside_it():
+    assert uncovered(Stumbling("", "enc.a", "head").walk()) == ["", "head"]
+
+
+def test_a_module_above_that_could_only_be_looked_at_without_it_does_not_cover_it():
+    walk = Stumbling("enc.a", planted=[Planted(Kind.CRASH, "enc")]).walk(all_modules=True)
+    assert introduced(walk) == [("enc", "crash")]
+    assert uncovered(walk) == ["enc.a"]
+
+
+def test_what_was_looked_at_without_a_sick_module_covers_the_rest():
+    walk = Stumbling("head", planted=[Planted(Kind.ERROR, "enc")]).walk(all_modules=True)
+    assert introduced(walk) == [("enc", "error")]
+    assert uncovered(walk) == []
+
+
+def test_a_further_look_that_stumbles_leaves_the_module_untested():
+    model = Stumbling("", purposes=("fence",), planted=[Planted(Kind.ERROR, "enc")])
+    assert uncovered(model.walk()) == [""]
+
+
+def test_what_is_left_out_on_purpose_is_no_loss_and_covers_nothing():
+    walk = Stumbling("enc.a").walk(skip=["", "enc"])
+    assert uncovered(walk) == ["enc.a"]
+    assert uncovered(ScriptedModel(TREE).walk(only=["head"])) == []
+
+
+def test_a_check_that_ends_with_a_kind_that_is_not_looked_for_gives_no_verdict():
+    walk = ScriptedModel(TREE, [Planted(Kind.ERROR, "enc.a")]).walk(kinds=[Kind.GRAPH_BREAK])
+    assert introduced(walk) == []
+    assert uncovered(walk) == ["", "enc", "enc.a"]
+    (why,) = {part.reason for part in uncovered_parts(walk)}
+    assert "error" in why and "--check" in why
+
+
+def test_a_fault_of_what_was_left_out_that_hides_the_rest_leaves_the_module_untested():
+    class StillFails(ScriptedModel):
+        def observe(self, probe: Probe) -> Observation:
+            if probe.purpose == "left out":
+                other = Fault(kind=Kind.ERROR, type="another")
+                return Observation(faults=(other,), completed=False)
+            return super().observe(probe)
+
+    walk = StillFails(TREE, [Planted(Kind.ERROR, "enc")]).walk(skip=["enc*"])
+    assert uncovered(walk) == [""]
+    assert uncovered(ScriptedModel(TREE, [Planted(Kind.ERROR, "enc")]).walk(skip=["enc*"])) == []
+
+
+class OneInstance(ScriptedModel):
+    """Three equal leaves, of which the check of one gives no verdict; the root is never told of."""
+
+    def __init__(self, ends: Observation) -> None:
+        super().__init__({"": ["a", "b", "c"]}, classes=dict.fromkeys("abc", "Leaf"))
+        self.ends = ends
+
+    def observe(self, probe: Probe) -> Observation:
+        if probe.path == "":
+            return Observation(untested=WHY)
+        if probe.path == "a":
+            return self.ends
+        return super().observe(probe)
+
+
+def test_an_instance_without_a_verdict_says_nothing_of_the_others():
+    seen = Observation(graphs=1, untested_instances={"b": WHY})
+    walk = OneInstance(seen).walk()
+    assert uncovered(walk) == ["", "b"]
+    assert statuses(walk) == {"": "untested", "a": "ok", "b": "untested", "c": "ok"}
+
+
+def test_instances_behind_one_that_hangs_are_untested():
+    fault = Fault(kind=Kind.TIMEOUT, type="timeout", evidence={"instance": "b"})
+    seen = Observation(faults=(fault,), completed=False, faults_by_instance={"b": (fault,)})
+    assert uncovered(OneInstance(seen).walk()) == ["", "c"]
+
+
+def test_an_instance_whose_own_probe_stumbles_is_untested_and_the_next_one_is_looked_at():
+    class Stumbles(OneInstance):
+        def observe(self, probe: Probe) -> Observation:
+            if probe.path == "b":
+                return Observation(untested=WHY)
+            return super().observe(probe)
+
+    fault = Fault(kind=Kind.ERROR, type="planted")
+    walk = Stumbles(Observation(faults=(fault,), completed=False)).walk()
+    assert uncovered(walk) == ["", "b"]
+    assert introduced(walk) == [("a", "error")]
+
+
+def test_a_module_that_was_never_looked_at_is_never_healthy():
+    walk = ScriptedModel(TREE).walk()
+    walk.results[walk.unit_of["head"].id].observation = None
+    walk.results[walk.unit_of[""].id].kept_out.clear()
+    assert uncovered(walk) == ["head"]
+
+
+def test_an_interrupted_walk_says_skipped_of_what_it_did_not_reach():
+    model = ScriptedModel(TREE)
+    walk = model.walk()
+    for result in walk.results.values():
+        result.is_done, result.observation = False, None
+    assert set(statuses(walk).values()) == {"skipped"}
+    assert uncovered_parts(walk) == ()
