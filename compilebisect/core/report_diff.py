@@ -73,10 +73,12 @@ def counted_findings(report: Report, fail_on: tuple[Kind, ...], baseline: Report
 
 
 def exit_status(report: Report, fail_on: tuple[Kind, ...], baseline: Report | None = None) -> int:
-    """Return what a run ends with: 130 when it was interrupted, 1 when findings count, else 0."""
-    if not report.complete:
+    """Return what a run ends with: 130 when it was interrupted, 1 when findings count, 125 when it failed, else 0."""
+    if not report.complete and report.ended_by != "failure":
         return 130
-    return 1 if counted_findings(report, fail_on, baseline) else 0
+    if counted_findings(report, fail_on, baseline):
+        return 1
+    return 0 if report.complete else 125
 
 
 def _take_pairs(
