@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 
-from compilebisect.error_text import error_line, traceback_text
+from compilebisect.interrupts import end_like_an_interrupt
+from compilebisect.streams import guarded_streams
 
 INTERNAL_ERROR_STATUS = 125
 INTERRUPTED_STATUS = 130
@@ -21,27 +20,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words after the program's name; those of the process where None.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    _end_like_an_interrupt()
-    try:
-        from compilebisect.cli.main import run_command_line
+    with guarded_streams():
+        try:
+            end_like_an_interrupt()
+            from compilebisect.cli.main import run_command_line
 
-        return run_command_line(words)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED_STATUS
-    except BaseException as error:  # noqa: BLE001 - the last door: users get a message, and with -v the traceback
-        _tell_internal_error(error, is_verbose=bool({"-v", "--verbose"}.intersection(words)))
-        return INTERNAL_ERROR_STATUS
-
-
-def _end_like_an_interrupt() -> None:
-    """Let SIGTERM, with which CI jobs end at their time limit, keep what was found so far as well."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+            return run_command_line(words)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return INTERRUPTED_STATUS
+        # The last door: users get a message, and with -v the traceback. Even what is no `Exception` must not reach
+        # Python, which would exit with 1, as if there were findings.
+        except BaseException as error:  # noqa: BLE001
+            _tell_internal_error(error, is_verbose=bool({"-v", "--verbose"}.intersection(words)))
+            return INTERNAL_ERROR_STATUS
 
 
 def _tell_internal_error(error: BaseException, *, is_verbose: bool) -> None:
-    import traceback  # here, as it is seldom needed and slow to import
+    import traceback  # here, as they are seldom needed and slow to import
+
+    from compilebisect.error_text import error_line, traceback_text
 
     if is_verbose:
         print(traceback_text(error), file=sys.stderr)

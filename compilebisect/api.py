@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-import compilebisect
 from compilebisect.cache_folder import cache_folder, torch_version, worker_environment
-from compilebisect.core.coverage import uncovered_parts
-from compilebisect.core.findings import Verdicts
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.outcome import Kind
-from compilebisect.core.report import Environment, Report, Timing, report_json
-from compilebisect.error_text import error_text
+from compilebisect.core.report import Report
 from compilebisect.errors import CannotTestError, UsageError
+from compilebisect.interrupts import Interrupts, noted_interrupts
 from compilebisect.progress import ProgressListener, SilentProgress
 from compilebisect.repro.verify import ScriptEnd, run_fresh
 from compilebisect.search import reduce_script as search
 from compilebisect.search.background_proofs import BackgroundProofs
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.reduce_script import ReducedScript, status_of
+from compilebisect.search.report_folder import ReportFolder
+from compilebisect.search.report_keeper import ReportKeeper
 from compilebisect.search.script_runner import NO_CACHED_GRAPHS, ScriptRunner
 from compilebisect.search.slowdowns import search_slowdowns
 from compilebisect.search.strategies import compare_strategies
@@ -39,11 +34,12 @@ __all__ = ["ReducedScript", "reduce_script", "run", "status_of", "verify_script"
 def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
     """Bisect a model and write `report.json` and the repro scripts to `settings.out`.
 
-    An interrupt (KeyboardInterrupt) ends the walk; the report then holds what was found so far and says
-    `complete: false`.
+    From the moment when the model has run in eager mode a report lies there, and what was found is in it before it is
+    shown. It says `complete: false` until the end, and where an interrupt, or a failure after a finding, ends the run.
 
     Raises:
         CompilebisectError: the target, the spec or an option is wrong, or the model cannot be tested.
+        ReportNotSaved: the report, which it holds, could not be written anywhere.
     """
     progress = progress or SilentProgress()
     if torch_version() is None:
@@ -69,10 +65,11 @@ def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
                 where="--strategies",
                 fix='Name a size and give it values: {"dims": {"seq": [16, 32, 64]}}.',
             )
+    folder = ReportFolder(settings.out)
     started = time.monotonic()
-    with workplace() as place:
+    with noted_interrupts() as interrupts, workplace(interrupts.check) as place:
         bisection = Bisection(settings, place.supervisor, place.scratch, progress)
-        return _bisect(bisection, settings, started, place.environment, progress)
+        return _bisect(bisection, settings, folder, started, place.environment, progress, interrupts)
 
 
 def verify_script(script: Path, *, runs: int, timeout_s: float, args: tuple[str, ...] = ()) -> list[ScriptEnd]:
@@ -119,82 +116,44 @@ def reduce_script(
 def _bisect(
     bisection: Bisection,
     settings: Settings,
+    folder: ReportFolder,
     started: float,
     environment: dict[str, str],
     progress: ProgressListener,
+    interrupts: Interrupts,
 ) -> Report:
-    out = _output_folder(settings.out)
     bisection.open()  # an interrupt up to here leaves nothing to report
-    complete = True
+    folder.remove_old()
+    keeper = ReportKeeper(bisection, folder, started)
+    keeper.save()
+    bisection.on_fault = keeper.save
     scripts = {**environment, **NO_CACHED_GRAPHS}
-    with BackgroundProofs(bisection, out, scripts) if settings.repro else nullcontext() as proofs:
-        try:
+    made = BackgroundProofs(
+        bisection, folder, scripts, on_proved=keeper.save, is_impatient=lambda: interrupts.is_impatient
+    )
+    with made if settings.repro else nullcontext() as proofs:
+        keeper.proofs = proofs
+        with keeper.ending_early():
             bisection.walk_all()
             if Kind.SLOWDOWN in settings.check:
                 search_slowdowns(bisection)
-        except KeyboardInterrupt:
-            complete = False
-        if complete:
             _check_something_was_wanted(bisection, settings)
-        verdicts = Verdicts(bisection.walk, bisection.description.root_dir, settings.check)
+        verdicts = keeper.conclude()
+        keeper.save()
         for finding in verdicts.findings:
             progress.finding_made(finding)
         if proofs is not None:
-            try:
-                if complete:
+            with keeper.ending_early():
+                if keeper.ended_by is None:
                     proofs.finish(verdicts)
-            except KeyboardInterrupt:
-                complete = False
             proofs.call_off()
             proofs.enter(verdicts)
-    strategies = None
-    if complete and settings.strategies:
-        try:
-            strategies = compare_strategies(bisection)
-        except KeyboardInterrupt:
-            complete = False
-    description = bisection.description
-    report = Report(
-        complete=complete,
-        target=settings.target,
-        environment=Environment(
-            compilebisect=compilebisect.__version__,
-            torch=description.torch,
-            triton=description.triton,
-            python=_python_version(),
-            device=description.device,
-            cuda=description.cuda,
-        ),
-        settings=_settings_in_force(settings),
-        modules=tuple(verdicts.modules()),
-        findings=tuple(verdicts.findings),
-        uncovered=uncovered_parts(bisection.walk),
-        timing=Timing(
-            total_s=round(time.monotonic() - started, 3),
-            compiles=bisection.walk.probes_made,
-            eager_s=round(description.eager_s, 4),
-            eager_peak_bytes=description.peak_bytes,
-            worker_peak_bytes=bisection.worker_peak_bytes,
-        ),
-        strategies=strategies,
-        notes=(*description.notes, *bisection.notes),
-    )
-    (out / "report.json").write_bytes(report_json(report))
-    return report
-
-
-def _output_folder(name: str) -> Path:
-    out = Path(name)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"the folder for the results cannot be made: {error_text(error)}", where="--out", fix="Name another folder."
-        ) from error
-    if (report := out / "report.json").exists():  # what an earlier run left would pass for what this one found
-        for left in (*out.glob("repro_F*.*"), *out.glob("early_*.*"), report):
-            left.unlink()
-    return out
+            keeper.proofs = None
+        with keeper.ending_early():
+            if keeper.ended_by is None and settings.strategies:
+                keeper.save()
+                keeper.strategies = compare_strategies(bisection)
+        return keeper.save_at_end()
 
 
 def _check_something_was_wanted(bisection: Bisection, settings: Settings) -> None:
@@ -206,13 +165,3 @@ def _check_something_was_wanted(bisection: Bisection, settings: Settings) -> Non
             where="--only" if settings.only else "--skip",
             fix="Modules go by their paths, for example " + ", ".join(list(bisection.walk.tree)[1:6]) + ".",
         )
-
-
-def _python_version() -> str:
-    return platform.python_version()
-
-
-def _settings_in_force(settings: Settings) -> dict[str, Any]:
-    values = msgspec.to_builtins(settings)
-    values.pop("spec_dir", None)
-    return dict(values)

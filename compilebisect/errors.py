@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class CompilebisectError(Exception):
     """Root of all errors that end a command with a message instead of a traceback.
@@ -56,3 +58,25 @@ class EagerFailure(CannotTestError):
 
 class BadFork(CannotTestError):
     """CUDA cannot be used in this forked process; the supervisor then starts a fresh interpreter."""
+
+
+class ReportNotSaved(CompilebisectError):
+    """The report could be written nowhere; it is the attribute `report`."""
+
+    exit_status = 125
+
+    def __init__(self, report: Any, what: str) -> None:
+        super().__init__(what)
+        self.report = report
+
+
+class OutputError(CompilebisectError):
+    """Standard output cannot be written."""
+
+    exit_status = 125
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            f"standard output cannot be written: {error.strerror or error}",
+            fix="Send it to a file on a disk with room, or to a program that reads it.",
+        )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from compilebisect.cache_folder import cache_folder, worker_environment
+from compilebisect.cache_folder import CACHE_VARIABLE, cache_folder, worker_environment
+from compilebisect.errors import CannotTestError
+from compilebisect.scratch_folder import scratch_folder
 from compilebisect.workers.supervisor import Supervisor
 
 PRELOAD = ("compilebisect.runtime.preload",)
@@ -26,14 +27,28 @@ class Workplace(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def workplace() -> Iterator[Workplace]:
-    """Set up a workplace and clear it away at the end."""
+def workplace(on_wait: Callable[[], None] = lambda: None) -> Iterator[Workplace]:
+    """Set up a workplace and clear it away at the end; `on_wait` as for `Supervisor`.
+
+    Raises:
+        CannotTestError: there is no place for the tool's files.
+    """
     folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=folder))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch, lock = scratch_folder(folder)
+    except OSError as error:
+        raise CannotTestError(
+            f"the cache folder cannot be written: {error.strerror or error}",
+            where=str(folder),
+            fix=f"Make it writable, or name another one in {CACHE_VARIABLE}.",
+        ) from error
     try:
         environment = worker_environment(os.environ, folder)
-        with Supervisor(environment, scratch, PRELOAD, journal=scratch / "journal.jsonl") as supervisor:
+        with Supervisor(
+            environment, scratch, PRELOAD, journal=scratch / "journal.jsonl", on_wait=on_wait
+        ) as supervisor:
             yield Workplace(supervisor, scratch, environment)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        lock.close()

@@ -14,9 +14,9 @@ PACKAGE = Path(__file__).parent.parent / "compilebisect"
 # Layers from the top; each may import those below it, and SHARED. The folders of one set are peers.
 LAYERS = ({"cli"}, {"api"}, {"search"}, {"runtime", "workers", "repro", "render"}, {"core"})
 # What everybody may import. They import `core` and each other alone.
-SHARED = {"error_text", "errors", "settings", "progress", "source_files"}
+SHARED = {"error_text", "errors", "interrupts", "settings", "progress", "source_files", "streams"}
 # Modules beside `api` that belong to its layer: parts of the composition root.
-API_PARTS = {"api", "cache_folder", "workplace"}
+API_PARTS = {"api", "cache_folder", "scratch_folder", "workplace"}
 # Peers that may know each other, with the reason.
 PEERS = {
     ("runtime", "workers"): "code in a worker tells its supervisor what it is doing",

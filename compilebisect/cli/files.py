@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from compilebisect.core.report import Report, report_from_json
 from compilebisect.error_text import error_text
-from compilebisect.errors import SpecError, UsageError
+from compilebisect.errors import OutputError, SpecError, UsageError
 from compilebisect.render.wording import CROSS, DASH, TICK, TIMES
+from compilebisect.streams import failure_of
 
 # What takes the place of drawing characters where standard output's encoding lacks them.
 _PLAIN = str.maketrans(
@@ -119,34 +119,49 @@ def _no_constant(name: str) -> Any:
 
 
 def write_output(text: str) -> None:
-    """Write to standard output in its encoding, with plainer characters where that lacks some."""
+    """Write to standard output in its encoding, with plainer characters where that lacks some.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
         text = text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
-    with _reader_may_leave():
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    _write(sys.stdout, text)
 
 
 def write_data(text: str) -> None:
-    """Write a machine format to standard output: UTF-8 whatever the terminal's encoding is."""
+    """Write a machine format to standard output: UTF-8 whatever the terminal's encoding is.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
     stream = getattr(sys.stdout, "buffer", None)
-    with _reader_may_leave():
-        if stream is None:
-            sys.stdout.write(text)
-        else:
-            sys.stdout.flush()
-            stream.write(text.encode("utf-8", "backslashreplace"))
+    if stream is None:
+        _write(sys.stdout, text)
+    else:
         sys.stdout.flush()
+        _write(stream, text.encode("utf-8", "backslashreplace"))
 
 
-@contextmanager
-def _reader_may_leave() -> Iterator[None]:
-    """Go on in silence when the reader of standard output has gone, as in `show report.json | head`."""
+def _write(stream: Any, data: str | bytes) -> None:
     try:
-        yield
-    except BrokenPipeError:
-        # what is still buffered goes nowhere, so that Python does not complain when it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        stream.write(data)
+        sys.stdout.flush()
+    except OSError as error:  # of a stream that is not guarded
+        raise OutputError(error) from error
+    check_output()
+
+
+def check_output() -> None:
+    """Check that what was printed to standard output has gone out, or that its reader has left: `show REPORT | head`.
+
+    Raises:
+        OutputError: it was closed or full.
+    """
+    sys.stdout.flush()
+    failure = failure_of(sys.stdout)
+    if failure is not None and failure.errno != errno.EPIPE:
+        raise OutputError(failure)

@@ -8,6 +8,7 @@ from importlib import import_module
 import click
 
 from compilebisect import __version__
+from compilebisect.cli.files import check_output
 from compilebisect.core.nearest import did_you_mean
 from compilebisect.error_text import LONGEST_TRACEBACK, error_text
 from compilebisect.errors import CompilebisectError
@@ -71,6 +72,7 @@ def run_command_line(words: Sequence[str]) -> int:
         return CompilebisectError.exit_status
     try:
         status = command_line.main(list(words), prog_name="compilebisect", standalone_mode=False)
+        check_output()  # of what click printed by itself
     except click.ClickException as error:
         click.echo(f"error: {_usage_message(error)}", err=True)
         return CompilebisectError.exit_status

@@ -26,7 +26,7 @@ from compilebisect.cli.options import (
 from compilebisect.cli.output import print_report
 from compilebisect.cli.progress import progress_on_stderr
 from compilebisect.core.report_diff import counted_findings, exit_status
-from compilebisect.errors import CannotTestError, TargetError, UsageError
+from compilebisect.errors import CannotTestError, OutputError, ReportNotSaved, TargetError, UsageError
 from compilebisect.render import FORMATS
 from compilebisect.render.wording import uncovered_text
 from compilebisect.settings import (
@@ -141,14 +141,21 @@ def run_command(**options: Any) -> int:
     settings = settings_from_options(options)
     baseline = read_report(settings.baseline) if settings.baseline is not None else None
     with progress_on_stderr(is_quiet=is_quiet, is_verbose=settings.verbose) as progress:
-        report = run(settings, progress)
-    print_report(report, format_name, settings.out)
+        try:
+            report = run(settings, progress)
+        except ReportNotSaved as error:
+            click.echo(f"error: {error}; it follows on standard output", err=True)
+            report, format_name = error.report, "json"
+    try:
+        print_report(report, format_name, settings.out)
+    except OutputError as error:
+        click.echo(f"error: {error.what}; the report is in {os.path.join(settings.out, 'report.json')}", err=True)
     counted, found = len(counted_findings(report, settings.fail_on, baseline)), len(report.findings)
     if counted < found:
         why = "--fail-on" if settings.baseline is None else f"--baseline {settings.baseline}"
         click.echo(f"{counted} of {found} findings count for the exit status ({why})", err=True)
     status = exit_status(report, settings.fail_on, baseline)
-    if status == CannotTestError.exit_status:
+    if report.uncovered and status == CannotTestError.exit_status:
         click.echo(f"error: {uncovered_text(report)}", err=True)
     return status
 

@@ -43,6 +43,7 @@ class Verdicts:
         self.tree: ModuleTree = walk.tree
         self.root_dir = root_dir
         self._order = {path: position for position, path in enumerate(self.tree)}
+        self._unjudged = walk.unjudged_faults()
         self._groups = self._grouped()
         keys = [fault_key(item.fault) for item, _ in self._groups]
         self._ids: dict[tuple[str, ...], str] = {key: f"F{number}" for number, key in enumerate(keys, start=1)}
@@ -57,7 +58,7 @@ class Verdicts:
         """Put the same fault of several modules together; the first of them in the tree stands for all."""
         groups: dict[CauseKey, list[tuple[str, IntroducedFault]]] = {}
         for unit in self.walk.units:
-            for item in self.walk.results[unit.id].introduced:
+            for item in self._unjudged.get(unit.id) or self.walk.results[unit.id].introduced:
                 if item.fault.kind not in self._kinds:
                     continue
                 for path in self._showing(unit, item):
@@ -76,6 +77,8 @@ class Verdicts:
     def _finding(self, number: str, item: IntroducedFault, paths: list[str]) -> Finding:
         fault, module = item.fault, paths[0]
         evidence = dict(fault.evidence)
+        if any(item in items for items in self._unjudged.values()):
+            evidence["not_judged"] = "the run ended before it was known for sure that no other module brings it"
         if item.region:
             evidence["region"] = list(item.region)
         if item.seen_in is not None and item.seen_in != module:

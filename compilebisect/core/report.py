@@ -131,7 +131,11 @@ class Uncovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole report, as written to `report.json`."""
+    """The whole report, as written to `report.json`.
+
+    `ended_by` says of a run that is not complete what ended it: `interrupt`, `failure` (the notes tell), or nothing as
+    long as it goes on, or where it was killed.
+    """
 
     schema: str = SCHEMA
     complete: bool = True
@@ -144,6 +148,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing = Timing()
     strategies: Strategies | None = None
     notes: tuple[str, ...] = ()
+    ended_by: Literal["interrupt", "failure"] | None = None
 
 
 def report_json(report: Report) -> bytes:

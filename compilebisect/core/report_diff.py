@@ -75,14 +75,14 @@ def counted_findings(report: Report, fail_on: tuple[Kind, ...], baseline: Report
 def exit_status(report: Report, fail_on: tuple[Kind, ...], baseline: Report | None = None) -> int:
     """Return what a run ends with.
 
-    130 when it was interrupted, 1 when findings count, 125 when a part of the model could not be tested, which no
-    baseline excuses, else 0.
+    130 when it was interrupted, 1 when findings count, 125 when it failed, or when a part of the model could not be
+    tested, which no baseline excuses, else 0.
     """
-    if not report.complete:
+    if not report.complete and report.ended_by != "failure":
         return 130
     if counted_findings(report, fail_on, baseline):
         return 1
-    return 125 if report.uncovered else 0
+    return 125 if report.uncovered or not report.complete else 0
 
 
 def _take_pairs(

@@ -17,7 +17,7 @@ from compilebisect.core.hidden_breaks import look_behind_breaks
 from compilebisect.core.judge import ENDS_PROCESS, Judge
 from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
-from compilebisect.core.unit_result import InheritedFault, Probe, Steps, UnitResult
+from compilebisect.core.unit_result import InheritedFault, IntroducedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit, split_units
 from compilebisect.core.variant_search import VariantSearch
 
@@ -62,6 +62,7 @@ class Walk:
         self._running: dict[int, Steps] = {}
         self._pending: dict[int, Probe] = {}
         self._in_flight: set[int] = set()
+        self._seen: dict[int, Observation] = {}  # the first of each unit, until it is judged
         for unit in self.units:
             if not _is_wanted(unit.path, only, skip):
                 self._leave_out(unit.id)
@@ -84,6 +85,8 @@ class Walk:
         owner = next(key for key, pending in self._pending.items() if pending is probe or pending == probe)
         self._in_flight.discard(owner)
         self._note_what_it_covers(probe, observation)
+        if probe.purpose == "check":
+            self._seen[probe.unit] = observation
         try:
             self._pending[owner] = self._running[owner].send(observation)
         except StopIteration:
@@ -124,6 +127,21 @@ class Walk:
     def remaining(self) -> int:
         """Count the units that have no verdict yet."""
         return sum(not result.is_done for result in self.results.values())
+
+    def unjudged_faults(self) -> dict[int, list[IntroducedFault]]:
+        """Return, by unit, faults that were seen in a module with only healthy ones below, and are not judged yet.
+
+        Where they belong is not known for sure, but a walk that ends here must not lose them.
+        """
+        found = {}
+        for unit in self.units:
+            result = self.results[unit.id]
+            if result.is_done or unit.id not in self._seen or result.introduced or result.inherited:
+                continue
+            below = [self.results[other] for other in self._below[unit.id]]
+            if all((other.is_done or other.is_implied) and not other.introduced for other in below):
+                found[unit.id] = [IntroducedFault(path=unit.path, fault=fault) for fault in self._seen[unit.id].faults]
+        return found
 
     # --- scheduling -------------------------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ _EXPECTED = {
     Kind.CRASH: "a process that ends as in eager mode",
     Kind.TIMEOUT: "an end within {deadline} s",
 }
+# The last line of each script's head, by which a script is known as one of ours.
+_STATUS_LINE = "Exit status: 1 the fault shows, 0 it does not, 125 this cannot be told."
 # Folders of a machine that a message may quote; addresses of pages are none.
 _FOLDERS = re.compile(r"(?<![/\w])(?:[A-Za-z]:)?[/\\](?:[^\s'\":,()/\\]+[/\\])+(?=[^\s'\":,()/\\]+)")
 
@@ -54,8 +56,13 @@ def head_lines(case: ReproCase) -> list[str]:
         files = ", ".join(file.file for file in case.user_files)
         lines.append(f"Needs the user's own code: {files} (set REPRO_CODE to the folder where it lies)")
     lines += [f"Note: {without_folders(note)}" for note in case.notes]
-    lines += ["", "Exit status: 1 the fault shows, 0 it does not, 125 this cannot be told."]
+    lines += ["", _STATUS_LINE]
     return [line.rstrip() for line in lines]
+
+
+def is_our_script(text: str) -> bool:
+    """Return whether a script has the head of one of ours."""
+    return text.startswith("# torch.compile: ") and f"\n# {_STATUS_LINE}" in text
 
 
 def without_folders(text: str) -> str:

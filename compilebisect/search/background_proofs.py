@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import queue
+import shutil
 import threading
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 import msgspec
 
 from compilebisect.core.findings import CauseKey, Verdicts, cause_key
 from compilebisect.core.outcome import Kind
-from compilebisect.core.report import Repro
+from compilebisect.core.report import Finding, Repro
 from compilebisect.core.unit_result import IntroducedFault
+from compilebisect.error_text import error_line
 from compilebisect.errors import CompilebisectError
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.proofs import Prover
+from compilebisect.search.report_folder import SUFFIXES, ReportFolder
 
 # While the walk goes on, a model has to fit so many times into a GPU's memory: its own workers hold it as well.
 _COPIES = 6
 # A time is proved by measuring it again on the same machine, which a script that runs anywhere cannot promise.
 UNPROVABLE = (Kind.SLOWDOWN,)
+# How often a thread that was called off is looked at.
+_POLL_S = 0.05
 _NO_SCRIPT = Repro(path="", note="no script could be written: the module cannot be rebuilt outside its model")
 
 
@@ -29,28 +36,42 @@ class _Proof(msgspec.Struct):
     """A fault to prove, and what came of it; it holds the fault, whose id would else be another one's some day."""
 
     item: IntroducedFault
-    number: int
+    stem: str = ""  # of the script's name, until the findings are numbered
     repro: Repro | None = None
-
-    @property
-    def stem(self) -> str:
-        return f"early_{self.number}" if self.repro is not None else f".early_{self.number}"
 
 
 class BackgroundProofs:
     """A context manager around the walk and the search for findings.
 
-    Findings have no numbers before the walk's end, so a script that is proved lies in `out` as `early_1.py` and so
-    on, and gets its final name in `enter`.
+    Findings have no numbers before the walk's end, so a script that is proved lies in `folder` as `early_1.py` and so
+    on, and gets its final name too in `enter`. The early ones are there until the end: a report may name them.
+
+    Args:
+        bisection: the walk.
+        folder: where the scripts go.
+        environment: of the processes that run them.
+        on_proved: called by the walk's thread when a fault has its script, before that is shown to anybody.
+        is_impatient: whether nobody waits for the end of the work under way, once it was called off.
     """
 
-    def __init__(self, bisection: Bisection, out: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        bisection: Bisection,
+        folder: ReportFolder,
+        environment: Mapping[str, str],
+        *,
+        on_proved: Callable[[], object],
+        is_impatient: Callable[[], bool],
+    ) -> None:
         self._bisection = bisection
-        self._out = out
+        self._folder = folder
+        self._on_proved = on_proved
+        self._is_impatient = is_impatient
         self._environment = environment
         self._thread = threading.Thread(target=self._work, name="proofs", daemon=True)
         self._queue: queue.Queue[_Proof | None] = queue.Queue()
         self._proofs: dict[int, _Proof] = {}  # by the fault's id
+        self._numbers = itertools.count(1)
         self._causes: set[CauseKey] = set()
         self._wanted: set[int] | None = None
         self._is_called_off = threading.Event()
@@ -69,8 +90,10 @@ class BackgroundProofs:
     ) -> None:
         self.call_off()
         for proof in self._proofs.values():
-            for left in self._out.glob(f"{proof.stem}.*"):
-                left.unlink()
+            if proof.stem:
+                self._remove(f".{proof.stem}")
+                if cls is None:  # else the report on disk may name it
+                    self._remove(proof.stem)
 
     def finish(self, verdicts: Verdicts) -> None:
         """Wait until each finding has its proof.
@@ -92,7 +115,20 @@ class BackgroundProofs:
         self._is_called_off.set()
         self._queue.put(None)
         self._bisection.errands.close()
-        self._thread.join()
+        while self._thread.is_alive() and not self._is_impatient():
+            self._thread.join(_POLL_S)
+
+    def with_repros(self, verdicts: Verdicts) -> list[Finding]:
+        """Return the findings with what is proved by now."""
+        return [
+            finding if repro is None else msgspec.structs.replace(finding, repro=repro)
+            for finding in verdicts.findings
+            for repro in [self._repro_of(verdicts.faults[finding.id])]
+        ]
+
+    def _repro_of(self, item: IntroducedFault) -> Repro | None:
+        proof = self._proofs.get(id(item))
+        return None if proof is None else proof.repro
 
     def enter(self, verdicts: Verdicts) -> None:
         """Give the findings their repros, and the scripts their names."""
@@ -102,9 +138,15 @@ class BackgroundProofs:
                 continue
             repro = proof.repro
             if repro.path:
-                name = f"repro_{finding.id}"
-                _rename(self._out, proof.stem, name)
-                repro = msgspec.structs.replace(repro, path=f"{name}.py")
+                name = self._folder.free_stem(f"repro_{finding.id}")
+                try:
+                    self._copy(proof.stem, name)
+                except OSError as error:
+                    note = f"the script could not be given its name: {error.strerror or error}"
+                    repro = msgspec.structs.replace(repro, note="; ".join(filter(None, [repro.note, note])))
+                    proof.stem = ""  # what there is of it stays
+                else:
+                    repro = msgspec.structs.replace(repro, path=f"{name}.py")
             verdicts.findings[position] = msgspec.structs.replace(finding, repro=repro)
 
     def _add_early(self, item: IntroducedFault) -> None:
@@ -118,7 +160,7 @@ class BackgroundProofs:
 
     def _add(self, item: IntroducedFault) -> None:
         if id(item) not in self._proofs:
-            proof = self._proofs[id(item)] = _Proof(item, len(self._proofs) + 1)
+            proof = self._proofs[id(item)] = _Proof(item)
             self._queue.put(proof)
 
     def _work(self) -> None:
@@ -127,28 +169,50 @@ class BackgroundProofs:
             while (proof := self._queue.get()) is not None:
                 if self._is_called_off.is_set() or (self._wanted is not None and id(proof.item) not in self._wanted):
                     continue
-                unproved = proof.stem
+                proof.stem = self._folder.free_stem(f"early_{next(self._numbers)}")
+                script = self._folder.path / f".{proof.stem}.py"
                 try:
-                    repro = prover.prove(proof.item, self._out / f"{proof.stem}.py") or _NO_SCRIPT
+                    repro = prover.prove(proof.item, script) or _NO_SCRIPT
                 except KeyboardInterrupt:
-                    proof.repro = prover.unproved("interrupted before it was proved in a fresh process")
-                    if proof.repro is not None:
-                        _rename(self._out, unproved, proof.stem)
+                    unproved = prover.unproved("interrupted before it was proved in a fresh process")
+                    proof.repro = None if unproved is None else self._named(proof, unproved)
                     return
-                except CompilebisectError as error:
-                    note = f"its proof failed: {error.what}"
-                    repro = prover.unproved(note) or Repro(path="", note=note)
-                proof.repro = repro
-                if repro.path:
-                    _rename(self._out, unproved, proof.stem)
-                    repro = msgspec.structs.replace(repro, path=f"{proof.stem}.py")
+                except (CompilebisectError, OSError) as error:
+                    why = error.what if isinstance(error, CompilebisectError) else error_line(error)
+                    note = f"its proof failed: {why}"
+                    repro = Repro(path="", note=note)
+                    with contextlib.suppress(OSError):  # a full disk does not take the script either
+                        repro = prover.unproved(note) or repro
+                proof.repro = repro = self._named(proof, repro)
+                self._bisection.errands.do(self._on_proved)
                 self._bisection.progress.script_made(prover.what, repro)
+        except KeyboardInterrupt:
+            return  # called off; what is proved is entered all the same
         except Exception as error:  # noqa: BLE001 - it is the main thread's
             self._error = error
 
+    def _named(self, proof: _Proof, repro: Repro) -> Repro:
+        """Let a script be seen under the name that it has until the findings are numbered."""
+        if not repro.path:
+            return repro
+        try:
+            self._copy(f".{proof.stem}", proof.stem)
+        except OSError as error:
+            return Repro(path="", note=f"the script could not be kept: {error_line(error)}")
+        self._remove(f".{proof.stem}")
+        return msgspec.structs.replace(repro, path=f"{proof.stem}.py")
 
-def _rename(folder: Path, old: str, new: str) -> None:
-    for suffix in (".py", ".safetensors"):
-        (folder / f"{new}{suffix}").unlink(missing_ok=True)
-        if (folder / f"{old}{suffix}").exists():
-            (folder / f"{old}{suffix}").rename(folder / f"{new}{suffix}")
+    def _copy(self, old: str, new: str) -> None:
+        """Give a script, and its tensors where it has some, a second name."""
+        for suffix in SUFFIXES:
+            source, target = (self._folder.path / f"{stem}{suffix}" for stem in (old, new))
+            if source.exists():
+                try:
+                    os.link(source, target)
+                except OSError:  # not all file systems have links
+                    shutil.copyfile(source, target)
+
+    def _remove(self, stem: str) -> None:
+        for suffix in SUFFIXES:
+            with contextlib.suppress(OSError):
+                (self._folder.path / f"{stem}{suffix}").unlink()

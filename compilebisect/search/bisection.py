@@ -68,6 +68,8 @@ class Bisection:
         self.errands = Errands(supervisor)
         #: Told of all faults whose module is known, after each probe anew.
         self.on_introduced: Callable[[IntroducedFault], None] = lambda item: None
+        #: Called when a probe saw a fault, before it is shown to anybody.
+        self.on_fault: Callable[[], object] = lambda: None
         self._idle: list[Worker] = []
         self._busy: dict[Worker, Probe] = {}
         self._golden: Worker | None = None
@@ -126,6 +128,7 @@ class Bisection:
 
     def _wait(self) -> None:
         """Wait a little, take what ended, and do what the second thread asks for."""
+        self.supervisor.on_wait()
         busy, errands = list(self._busy), self.errands.workers
         self.errands.serve(0.0 if busy or errands else _POLL_S)
         for worker, outcome in self.supervisor.wait_any([*busy, *errands], _POLL_S):
@@ -264,6 +267,8 @@ class Bisection:
         kinds = [fault.kind for fault in observation.faults if fault.kind in self.settings.check]
         found = worst(kinds)
         status = found.value if found else ("untested" if observation.untested else "ok")
+        if found:
+            self.on_fault()
         done = len(self.walk.units) - self.walk.remaining()
         self.progress.probe_finished(probe.path, status, done, len(self.walk.units))
 

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +42,7 @@ class Supervisor:
         preload: modules that the server imports before it forks.
         journal: file that records each call before it begins.
         start_timeout_s: the longest that a worker may take until it answers, the server's imports included.
+        on_wait: called again and again while something is waited for; what it raises ends the wait.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class Supervisor:
         *,
         journal: Path | None = None,
         start_timeout_s: float = 300.0,
+        on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         self.start_timeout_s = start_timeout_s
+        self.on_wait = on_wait
         self.journal = Journal(journal)
         self.server_log = scratch / "server.log"
         self._env = dict(env)
@@ -159,6 +162,7 @@ class Supervisor:
 
     def pump(self, until: float | None) -> None:
         """Wait for the next message or deadline, at most until then, and act on it."""
+        self.on_wait()
         workers = {worker.connection: worker for worker in self._workers.values() if worker.connection is not None}
         dues = [due for worker in self._workers.values() if (due := worker.due()) is not None]
         now = time.monotonic()
