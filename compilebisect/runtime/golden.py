@@ -24,6 +24,7 @@ from compilebisect.core.module_tree import GoldenCall
 from compilebisect.runtime.cotangents import keep_cotangents
 from compilebisect.runtime.describe import MAX_SIGNATURES, first_paths
 from compilebisect.runtime.frames import call_site
+from compilebisect.runtime.kept_values import load_values, save_values
 from compilebisect.runtime.values import flatten
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
@@ -191,7 +192,7 @@ class Capture:
     ) -> None:
         state = _changed_attributes(module, self._fresh[path])
         try:
-            torch.save({"args": args, "kwargs": kwargs}, file)
+            save_values({"args": args, "kwargs": kwargs}, file)
         except _UNPICKLABLE as error:
             file.unlink(missing_ok=True)
             self.failures[path] = f"its arguments cannot be kept: {type(error).__name__}: {error}"
@@ -204,7 +205,7 @@ class Capture:
             except _UNPICKLABLE:
                 continue
         if kept:
-            torch.save(kept, file.with_suffix(".state"))
+            save_values(kept, file.with_suffix(".state"))
 
 
 def golden_file(folder: Path, path: str, index: int) -> Path:
@@ -215,8 +216,7 @@ def golden_file(folder: Path, path: str, index: int) -> Path:
 
 def load_golden(folder: Path, path: str, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Read the arguments of a golden call."""
-    # Our own file of this very run; it may hold any class of the user's.
-    kept = torch.load(golden_file(folder, path, index), weights_only=False)
+    kept = load_values(golden_file(folder, path, index))
     return kept["args"], kept["kwargs"]
 
 
@@ -225,7 +225,7 @@ def apply_golden_state(module: nn.Module, folder: Path, path: str, index: int) -
     file = golden_file(folder, path, index).with_suffix(".state")
     if not file.exists():
         return
-    for (owner_path, name), value in torch.load(file, weights_only=False).items():
+    for (owner_path, name), value in load_values(file).items():
         owner = module.get_submodule(owner_path)
         if name in owner._buffers:
             owner._buffers[name] = value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from compilebisect.runtime.tensor_copy import is_plain, without_expanded
+from compilebisect.runtime.tensor_copy import extent, is_plain, storage_key, without_expanded
 from compilebisect.runtime.values import map_tensors, tensors_in
 
 _WIDE = {
@@ -79,9 +79,10 @@ def to_float64(module: nn.Module) -> Float64Twin:
         return Float64Twin(None, f"needs {needed >> 20} MB of memory in float64, {free >> 20} MB are free", low_dtype)
     memo: dict[int, Any] = {}
     try:
+        widener = _Widener(tensors)
         for tensor in tensors:
             if not nn.parameter.is_lazy(tensor):
-                memo[id(tensor)] = _widened(tensor)
+                memo[id(tensor)] = widener.widened(tensor)
         with torch.no_grad():
             return Float64Twin(copy.deepcopy(module, memo), low_dtype=low_dtype)
     except Exception as error:  # noqa: BLE001 - `__deepcopy__` is the user's code; the reason reaches the report
@@ -89,8 +90,9 @@ def to_float64(module: nn.Module) -> Float64Twin:
 
 
 def inputs_to_float64(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Copy inputs with their floating tensors in float64."""
-    wide: tuple[tuple[Any, ...], dict[str, Any]] = map_tensors((args, kwargs), _widened)
+    """Copy inputs with their floating tensors in float64; those that share memory do so in the copy."""
+    widener = _Widener([tensor for _, tensor in tensors_in((args, kwargs))])
+    wide: tuple[tuple[Any, ...], dict[str, Any]] = map_tensors((args, kwargs), widener.widened)
     return wide
 
 
@@ -146,11 +148,51 @@ def _widened_at_use(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(_WIDE[tensor.dtype]) if tensor.dtype in _WIDE and is_plain(tensor) else tensor
 
 
+class _Widener:
+    """Copies tensors in float64; what one of them is changed to is seen through others that share its memory."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._members: dict[tuple[str, int], dict[int, torch.Tensor]] = {}
+        for tensor in tensors:
+            key = None if nn.parameter.is_lazy(tensor) else storage_key(tensor)
+            if key is not None:
+                self._members.setdefault(key, {})[id(tensor)] = tensor
+        self._memory: dict[tuple[str, int], tuple[torch.Tensor, int]] = {}
+
+    def widened(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy one of the tensors; a leaf that requires a gradient if it does."""
+        key = storage_key(tensor)
+        sharers = list(self._members.get(key, {}).values()) if key is not None else []
+        # memory under two dtypes, or read with a sign turned over, has no float64 likeness
+        is_alike = all(
+            other.dtype == tensor.dtype and other.is_conj() == tensor.is_conj() and not other.is_neg()
+            for other in sharers
+        )
+        if key is None or len(sharers) < 2 or not is_alike or tensor.is_inference():
+            return _widened(tensor)
+        if key not in self._memory:
+            ranges = [extent(other) for other in sharers]
+            size = tensor.element_size()
+            first, end = min(low for low, _ in ranges) // size, max(high for _, high in ranges) // size
+            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            flat.set_(tensor.untyped_storage(), first, (end - first,), (1,))
+            self._memory[key] = flat.to(_WIDE.get(tensor.dtype, tensor.dtype), copy=True), first
+        memory, first = self._memory[key]
+        with torch.no_grad():
+            new = torch.empty(0, dtype=memory.dtype, device=memory.device)
+            new.set_(memory.untyped_storage(), tensor.storage_offset() - first, tensor.shape, tensor.stride())
+        return _with_flags(new.conj() if tensor.is_conj() else new, tensor)
+
+
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype not in _WIDE or not is_plain(tensor):
         new = tensor.detach().clone()
     else:
         new = _strided_like(tensor.detach(), _WIDE[tensor.dtype])
+    return _with_flags(new, tensor)
+
+
+def _with_flags(new: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(new, requires_grad=tensor.requires_grad)
     return new.requires_grad_() if tensor.requires_grad and not new.is_inference() else new

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from compilebisect.core.repro_case import Call, Items, Literal, Mapping, Ref, Statement, Value, ViewValue
-from compilebisect.runtime.tensor_source import TensorFile, tensor_value
+from compilebisect.runtime.tensor_copy import base_of, storage_key
+from compilebisect.runtime.tensor_source import TensorFile, is_dense, tensor_value
 from compilebisect.runtime.torch_names import Name, NotNameable, name_of
 
 _TORCH_CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
@@ -59,8 +60,8 @@ class ValueBuilder:
         self._open: set[int] = set()
         self._pending: list[set[int]] = []
         self._variables = 0
-        self._shared: set[int] = set()
-        self._storages: dict[int, str] = {}
+        self._shared: dict[int, list[torch.Tensor]] = {}
+        self._storages: dict[int, tuple[str, torch.Tensor]] = {}
 
     @contextmanager
     def seeded(self) -> Iterator[None]:
@@ -73,12 +74,18 @@ class ValueBuilder:
 
     def find_shared(self, tensors: Sequence[torch.Tensor]) -> None:
         """Note which of these share memory, so that they do so in the program as well."""
-        holders: dict[int, set[int]] = {}
+        holders: dict[int, dict[int, torch.Tensor]] = {}
         for tensor in tensors:
-            storage = _storage_of(tensor)
-            if storage and not isinstance(tensor, torch.nn.Parameter):
-                holders.setdefault(storage, set()).add(id(tensor))
-        self._shared = {storage for storage, found in holders.items() if len(found) > 1}
+            key = storage_key(tensor)
+            if key and not isinstance(tensor, torch.nn.Parameter):
+                holders.setdefault(key[1], {})[id(tensor)] = tensor
+        groups = {storage: list(found.values()) for storage, found in holders.items() if len(found) > 1}
+        # one expression makes a tensor of memory only where all read it alike
+        self._shared = {
+            storage: found
+            for storage, found in groups.items()
+            if set(map(_reading, found)) == {(found[0].dtype, False, False)}
+        }
 
     def path_of(self, value: Any) -> str | None:
         """Return the expression under which `value` was made before, if it was."""
@@ -176,22 +183,34 @@ class ValueBuilder:
         raise NotRebuildable(f"objects of {type(value).__module__}.{type(value).__qualname__} cannot be rebuilt")
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> Value:
-        storage = _storage_of(tensor)
+        key = storage_key(tensor)
         try:
-            if storage in self._shared:
-                return self._view(tensor, storage)
+            if key and key[1] in self._shared:
+                return self._view(tensor, key[1])
             return tensor_value(tensor, path, device=self.device, file=self.file)
         except TypeError as error:
             raise NotRebuildable(str(error)) from error
 
-    def _view(self, tensor: torch.Tensor, storage: int) -> ViewValue:
-        base = self._storages.get(storage)
-        if base is None:
-            base = self._storages[storage] = f"memory_{len(self._storages) + 1}"
-            count = tensor.untyped_storage().nbytes() // tensor.element_size()
-            whole = tensor.detach().as_strided((count,), (1,), 0)
-            self.statements.append(Statement(base, tensor_value(whole, base, device=self.device, file=self.file)))
-        return ViewValue(base, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+    def _view(self, tensor: torch.Tensor, storage: int) -> Value:
+        if storage not in self._storages:
+            name = f"memory_{len(self._storages) + 1}"
+            whole = self._memory_of(self._shared[storage])
+            self._storages[storage] = name, whole
+            self.statements.append(Statement(name, tensor_value(whole, name, device=self.device, file=self.file)))
+        name, whole = self._storages[storage]
+        if tensor is whole:
+            return Ref(name)
+        offset = int(tensor.storage_offset() - whole.storage_offset())
+        return ViewValue(name, tuple(tensor.shape), tensor.stride(), offset)
+
+    def _memory_of(self, sharers: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return what tensors are views of: one that they come from, since compilers look at that, or flat memory."""
+        bases = {id(base): base for base in map(base_of, sharers)}
+        base = next(iter(bases.values()))
+        if len(bases) == 1 and base is not None and is_dense(tuple(base.shape), base.stride()):
+            return base
+        count = sharers[0].untyped_storage().nbytes() // sharers[0].element_size()
+        return sharers[0].detach().as_strided((count,), (1,), 0)
 
     def _constant(self, value: Any, path: str) -> Value | None:
         if isinstance(value, _TORCH_CONSTANTS):
@@ -295,14 +314,11 @@ def _rebuilds_itself(value: Any) -> bool:
     )
 
 
+def _reading(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
+    return tensor.dtype, tensor.is_conj(), tensor.is_neg()
+
+
 def _number_text(value: float | complex) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value)
-
-
-def _storage_of(tensor: torch.Tensor) -> int:
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # fake, nested and other tensors without memory of their own
-        return 0

@@ -98,6 +98,25 @@ def test_inputs_that_share_memory_do_so_in_the_script() -> None:
     assert left.stride() == (6, 1) and right.storage_offset() == 2
 
 
+def test_an_input_that_is_a_view_of_another_one_is_that_in_the_script() -> None:
+    whole = torch.randn(4, 6)
+    _, (part, base), _, _ = made(module_case(nn.Identity(), (whole[1:], whole), {}, FAULT))
+    assert part._base is base and base.shape == (4, 6) and part.storage_offset() == 6
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.randn(3, dtype=torch.complex64).conj(), torch.randn(3, dtype=torch.complex64).conj().imag]
+)
+def test_bits_for_conjugates_and_signs_are_set_in_the_script(tensor: torch.Tensor) -> None:
+    _, (again,), _, _ = made(module_case(nn.Identity(), (tensor,), {}, FAULT))
+    assert (again.is_conj(), again.is_neg(), again.dtype) == (tensor.is_conj(), tensor.is_neg(), tensor.dtype)
+
+
+def test_lazy_zeros_are_lazy_in_the_script() -> None:
+    _, (again,), _, _ = made(module_case(nn.Identity(), (torch._efficientzerotensor((2, 3)),), {}, FAULT))
+    assert again._is_zerotensor() and again.shape == (2, 3)
+
+
 @pytest.mark.parametrize(
     "tensor",
     [
