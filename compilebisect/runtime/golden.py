@@ -25,6 +25,7 @@ from compilebisect.runtime.cotangents import keep_cotangents
 from compilebisect.runtime.describe import MAX_SIGNATURES, first_paths
 from compilebisect.runtime.frames import call_site
 from compilebisect.runtime.kept_values import load_values, save_values
+from compilebisect.runtime.key_text import safe_repr
 from compilebisect.runtime.values import flatten
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
@@ -99,7 +100,7 @@ def _leaf_signature(leaf: Any) -> str:
             return f"{leaf.dtype}:{'nested' if leaf.is_nested else leaf.layout}:{leaf.device}"
         return f"{leaf.dtype}{tuple(leaf.shape)}{tuple(leaf.stride())}{leaf.device}{leaf.requires_grad}"
     if leaf is None or isinstance(leaf, (bool, int, str, torch.dtype, torch.device)):
-        return repr(leaf)[:_LONGEST_TEXT]
+        return safe_repr(leaf)[:_LONGEST_TEXT]
     return type(leaf).__qualname__
 
 
@@ -266,7 +267,7 @@ def _mark(value: Any, depth: int = 3) -> Any:
     if depth and isinstance(value, (list, tuple)):
         return (type(value).__name__, *(_mark(item, depth - 1) for item in value))
     if depth and isinstance(value, dict):
-        return ("dict", *((str(key), _mark(item, depth - 1)) for key, item in value.items()))
+        return ("dict", *((_mark(key, 0), _mark(item, depth - 1)) for key, item in dict.items(value)))
     if depth and hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module)) and not callable(value):
         return (id(value), *((key, _mark(item, depth - 1)) for key, item in vars(value).items()))
     return id(value)

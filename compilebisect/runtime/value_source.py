@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from compilebisect.core.repro_case import Call, Items, Literal, Mapping, Ref, Statement, Value, ViewValue
+from compilebisect.runtime.key_text import has_identity, key_texts, safe_repr
 from compilebisect.runtime.tensor_copy import base_of, storage_key
 from compilebisect.runtime.tensor_source import TensorFile, is_dense, tensor_value
 from compilebisect.runtime.torch_names import Name, NotNameable, name_of
@@ -248,7 +249,8 @@ class ValueBuilder:
             items = tuple(self._inner(item, f"{path}[{index}]") for index, item in enumerate(value))
             return Items(kind.__name__, items)
         if kind in (set, frozenset):
-            return Items(kind.__name__, tuple(self._inner(item, "") for item in sorted(value, key=repr)))
+            members = [item for _, item in sorted(zip(key_texts(value), value, strict=True), key=lambda pair: pair[0])]
+            return Items(kind.__name__, tuple(self._key(item) for item in members))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fields = tuple((name, self._inner(getattr(value, name), f"{path}.{name}")) for name in value._fields)
             return Call(self.named(kind), kwargs=fields)
@@ -276,9 +278,21 @@ class ValueBuilder:
         return None
 
     def _dict(self, value: dict[Any, Any], path: str) -> Mapping:
-        return Mapping(
-            tuple((self._inner(key, ""), self._inner(item, f"{path}[{key!r}]")) for key, item in value.items())
-        )
+        return Mapping(tuple(self._entry(key, item, path) for key, item in dict.items(value)))
+
+    def _entry(self, key: Any, item: Any, path: str) -> tuple[Value, Value]:
+        name = self._key(key)
+        place = name.text if isinstance(name, Literal) else name.name if isinstance(name, Ref) else ""
+        return name, self._inner(item, f"{path}[{place}]" if path and place else "")
+
+    def _key(self, key: Any) -> Value:
+        """Return the value of a key; one that equals nothing but itself becomes a variable, for who else holds it."""
+        if has_identity(key) and not self.path_of(key) and id(key) not in self._open:
+            try:
+                return Literal(self.use(name_of(key)))
+            except NotNameable:
+                self._make_variable(key)
+        return self._inner(key, "")
 
     def _object(self, value: Any, path: str) -> Value | None:
         cls = type(value)
@@ -309,7 +323,8 @@ def _rebuilds_itself(value: Any) -> bool:
     except (TypeError, ValueError, AttributeError, KeyError, RuntimeError):
         return False
     return list(vars(again)) == list(vars(value)) and all(
-        item is vars(again)[name] or (not isinstance(item, torch.Tensor) and repr(item) == repr(vars(again)[name]))
+        item is vars(again)[name]
+        or (not isinstance(item, torch.Tensor) and safe_repr(item) == safe_repr(vars(again)[name]))
         for name, item in vars(value).items()
     )
 

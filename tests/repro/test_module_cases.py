@@ -156,6 +156,18 @@ def test_arguments_keep_containers_dtypes_and_shared_objects() -> None:
     assert again[1:] == args[1:]
 
 
+def test_keys_that_equal_nothing_but_themselves_stay_whose_they_are(faulty: ModuleType) -> None:
+    module = faulty.Branch()
+    module.season, other = faulty.Season(), faulty.Season()
+    module.prices = {module.season: [1.0], other: [2.0]}
+    module.best = other
+    module.seasons = {other}
+    module.dear = module.prices[other]
+    model, (table,), _, _ = made(module_case(module, ({other: 5, faulty.Season(): 6},), {}, FAULT))
+    assert model.prices[model.season] == [1.0] and model.prices[model.best] is model.dear
+    assert model.seasons == {model.best} and table[model.best] == 5 and len(table) == 2
+
+
 def test_local_classes_have_no_case() -> None:
     class Local(nn.Module):
         pass
