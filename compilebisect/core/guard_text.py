@@ -75,6 +75,8 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             return (f"tensor '{source}' {_TENSOR_WORDS_OF[self.cause]} mismatch",)
         if self.cause is Cause.VALUE:
             return f"{source} == ", f"{source} is "
+        if self.cause is Cause.ALIASING:  # `a is b`, which stands there word for word
+            return (self.text,)
         return (source,) if source else (self.text,)
 
 

@@ -33,16 +33,16 @@ STAGE_OF_RUNG = {
 class Judge:
     """Reads the observations of units against the results of the units below, and writes its verdicts into `results`.
 
-    `has_ladder` says whether the backends of the ladder are rungs below the user's own.
+    `backend` is the user's own, which says what the rungs of the ladder can tell.
     """
 
     def __init__(
-        self, tree: ModuleTree, units: Sequence[Unit], results: dict[int, UnitResult], *, has_ladder: bool
+        self, tree: ModuleTree, units: Sequence[Unit], results: dict[int, UnitResult], *, backend: str
     ) -> None:
         self._tree = tree
         self._unit_of = {path: unit for unit in units for path in unit.paths}
         self._results = results
-        self._has_ladder = has_ladder
+        self._rungs_below, self._own_stage = _ladder_of(backend)
         self._inside = CulpritSearch(tree, self._unit_of, self._is_exact)
 
     def introduced_below(self, path: str) -> dict[str, list[Fault]]:
@@ -250,15 +250,17 @@ class Judge:
         """Name the stage of a fault, where it is not known, by the first rung of the ladder that shows it."""
         fault = item.fault
         is_open = fault.stage is None or (fault.stage is Stage.RUNTIME and fault.kind is Kind.ERROR)
-        if not is_open or fault.kind is Kind.TIMEOUT or not self._has_ladder:
+        if not is_open or fault.kind is Kind.TIMEOUT:
             return item
-        stage = fault.stage or Stage.INDUCTOR
-        for rung, of_rung in STAGE_OF_RUNG.items():
+        # what shows behind all rungs that tell, in compiled code that runs, is no stage's but that of the run
+        is_of_run = fault.stage is not None and self._own_stage in (None, Stage.INDUCTOR)
+        stage = fault.stage if is_of_run else self._own_stage
+        for rung in self._rungs_below:
             seen = yield Probe(unit=unit.id, path=item.path, fenced=fenced, rung=rung, purpose="ladder")
             is_shown = any(other.kind is fault.kind for other in seen.faults)
             # what a compiled run raises may be the fault of any stage before it
             if is_shown and (fault.stage is None or fault_key(fault) in {fault_key(other) for other in seen.faults}):
-                stage = of_rung
+                stage = STAGE_OF_RUNG[rung]
                 break
         return msgspec.structs.replace(item, fault=msgspec.structs.replace(fault, stage=stage))
 
@@ -271,6 +273,18 @@ class Judge:
             and not (seen.faults or seen.untested)
             for path in unit.paths
         }
+
+
+def _ladder_of(backend: str) -> tuple[list[Rung], Stage | None]:
+    """Return the rungs below a backend, and the stage of what none of them shows; None where that is not known.
+
+    Of a backend that is none of the ladder's it is only known that Dynamo comes before it.
+    """
+    rungs = list(Rung)
+    if backend not in {rung.value for rung in rungs}:
+        return [Rung.EAGER], None
+    own = Rung(backend)
+    return rungs[: rungs.index(own)], STAGE_OF_RUNG.get(own, Stage.INDUCTOR)
 
 
 def _is_told_by_stack(fault: Fault) -> bool:

@@ -48,7 +48,8 @@ class TensorValue(msgspec.Struct, frozen=True, kw_only=True, tag="tensor"):
     permuted contiguous block; `offset` is where it starts there. `device` "" is the device that the script was asked
     for. `low` and `high` mean: shift and scale of normal numbers, the bounds of uniform and integer ones (`high`
     excluded), the value of a constant (`low`), start and step of a range. `values` are the few elements of a tensor
-    that is written out, in order. `key` names a saved tensor in its file.
+    that is written out, in order. `key` names a saved tensor in its file. `lazily` says what is only noted on the
+    tensor and not done in its memory: `conj`, `neg`, or `zero` for one that has no memory.
     """
 
     shape: tuple[int, ...]
@@ -64,10 +65,11 @@ class TensorValue(msgspec.Struct, frozen=True, kw_only=True, tag="tensor"):
     high: float | int = 1
     values: tuple[int, ...] = ()
     key: str = ""
+    lazily: str = ""
 
 
 class ViewValue(msgspec.Struct, frozen=True, tag="view"):
-    """A tensor that shares the storage of one made before, whose expression is `base`."""
+    """A tensor that shares the storage of one made before, whose expression is `base`; `offset` is counted from it."""
 
     base: str
     shape: tuple[int, ...]
@@ -123,13 +125,17 @@ class GraphInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """A captured graph. `children` are the bodies that higher-order operators call, by attribute name."""
+    """A captured graph. `children` are the bodies that higher-order operators call, by attribute name.
+
+    `memory` makes what inputs are views of.
+    """
 
     inputs: tuple[GraphInput, ...]
     operators: tuple[Operator, ...]
     output: Value
     constants: tuple[tuple[str, TensorValue], ...] = ()
     children: tuple[tuple[str, Graph], ...] = ()
+    memory: tuple[Statement, ...] = ()
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):

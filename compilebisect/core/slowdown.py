@@ -38,9 +38,9 @@ class SlowdownSearch:
     """Times the modules that a walk left fit to run, and writes into `results` who introduces a slowdown."""
 
     def __init__(
-        self, tree: ModuleTree, units: Sequence[Unit], results: Mapping[int, UnitResult], *, has_ladder: bool
+        self, tree: ModuleTree, units: Sequence[Unit], results: Mapping[int, UnitResult], *, backend: str
     ) -> None:
-        self._tree, self._units, self._results, self._has_ladder = tree, units, results, has_ladder
+        self._tree, self._units, self._results, self._backend = tree, units, results, backend
         self._unit_of = {path: unit for unit in units for path in unit.paths}
         self._slow: set[int] = set()
 
@@ -79,7 +79,7 @@ class SlowdownSearch:
                 self._inherit(unit, timing)
                 return
         own, dynamo = without.loss, None
-        if self._has_ladder:
+        if self._backend == Rung.INDUCTOR.value:
             seen = yield TimingProbe(unit=unit.id, path=unit.path, fenced=fenced, rung=Rung.EAGER)
             dynamo = seen.loss if seen.is_of_compiled else None
         breaks = self._own_breaks(unit)
@@ -101,7 +101,8 @@ class SlowdownSearch:
             if fenced:
                 self._inherit(unit, timing)
             return
-        stage = None if dynamo is None else _stage(without, dynamo)
+        stage = Stage.DYNAMO if self._backend == Rung.EAGER.value else None  # that backend has no kernels of its own
+        stage = stage if dynamo is None else _stage(without, dynamo)
         evidence = {**shown, "dynamo_loss_s": None if dynamo is None else dynamo.middle_s}
         fault = _fault(timing, own, stage=stage, evidence=evidence, is_broken=bool(breaks) or timing.graphs > 1)
         self._introduce(unit, fault, () if breaks or stage is Stage.INDUCTOR else self._breaking_below(unit.path))

@@ -16,7 +16,7 @@ from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.hidden_breaks import look_behind_breaks
 from compilebisect.core.judge import ENDS_PROCESS, Judge
 from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree, moved_path
-from compilebisect.core.outcome import Fault, Kind, Observation
+from compilebisect.core.outcome import Fault, Kind, Observation, Rung
 from compilebisect.core.unit_result import InheritedFault, IntroducedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit, split_units
 from compilebisect.core.variant_search import VariantSearch
@@ -41,7 +41,7 @@ class Walk:
         only: Sequence[str] = (),
         skip: Sequence[str] = (),
         all_modules: bool = False,
-        has_ladder: bool = True,
+        backend: str = Rung.INDUCTOR.value,
         kinds: Sequence[Kind] = tuple(Kind),
         variants: int = 1,
         context: bool = False,
@@ -52,7 +52,7 @@ class Walk:
         self.unit_of = {path: unit for unit in self.units for path in unit.paths}
         self.probes_made = 0
         self._all_modules = all_modules
-        self._judge = Judge(tree, self.units, self.results, has_ladder=has_ladder)
+        self._judge = Judge(tree, self.units, self.results, backend=backend)
         self._kinds = frozenset(kinds)
         self._variants = VariantSearch(tree, self.unit_of, self.results, variants) if variants > 1 else None
         self._context = ContextSearch(tree, self.unit_of, self.results, self._judge) if context else None

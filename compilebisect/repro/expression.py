@@ -96,6 +96,9 @@ def _parts(value: Value, indent: int, room: int) -> tuple[str, list[str], str]:
 
 def tensor_text(value: TensorValue) -> str:
     """Return the expression that makes a tensor."""
+    if value.lazily == "zero":
+        device = f'"{value.device}"' if value.device else "device"
+        return f"torch._efficientzerotensor({value.shape}, dtype=torch.{value.dtype}, device={device})"
     order = _memory_order(value)
     shape = tuple(value.shape[dim] for dim in order) if order else value.shape
     text, is_atom = _filled(value, shape)
@@ -106,6 +109,10 @@ def tensor_text(value: TensorValue) -> str:
         text, is_atom = f"{_atom(text, is_atom)}.permute{inverse}", True
     elif value.stride is not None:
         text, is_atom = f"strided({text}, {value.stride})", True
+    if value.lazily == "conj":
+        text, is_atom = f"{_atom(text, is_atom)}.conj()", True
+    elif value.lazily == "neg":
+        text, is_atom = f"torch._neg_view({text})", True
     if value.is_parameter:
         return f"torch.nn.Parameter({text}{'' if value.requires_grad else ', requires_grad=False'})"
     if value.requires_grad:

@@ -225,6 +225,7 @@ def _plainly_made(line: str, definitions: list[str]) -> str:
 
 def _graph_parts(graph: Graph, definitions: list[str]) -> tuple[list[str], list[str], str, str]:
     build = [f"    model = Repro({'device' if graph.children or graph.constants else ''})"]
+    build += [statement_text(statement) for statement in graph.memory]
     for item in graph.inputs:
         comment = f"  # {item.origin}" if item.origin else ""
         build.append(statement_text(Statement(item.name, item.value)) + comment)

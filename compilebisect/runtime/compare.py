@@ -13,6 +13,7 @@ import torch
 from compilebisect.core.tolerance import ValueFigures, Verdict
 from compilebisect.runtime.compare_tensors import TensorComparer, tensor_layout_difference
 from compilebisect.runtime.figures import is_constant, is_inexact, plain_parts
+from compilebisect.runtime.key_text import key_texts, safe_repr, same_atom
 from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.state import REMOVED
 from compilebisect.runtime.values import Node, is_atomic
@@ -192,12 +193,13 @@ class _Comparer:
         if isinstance(eager, (np.ndarray, np.generic)):
             same = np.array_equal(eager, compiled, equal_nan=np.asarray(eager).dtype.kind in "fc")
             return None if same else "the arrays differ"
-        if not is_atomic(eager) or eager == compiled or (eager != eager and compiled != compiled):
+        if not is_atomic(eager) or same_atom(eager, compiled):
             return None
         if isinstance(eager, (float, complex)):
             return self._tensors.compare_numbers(path, eager, compiled)
         if self._witnesses.repeat_differs(path, eager) or self._witnesses.any_nudge_differs(path, eager):
-            self._notes.append(f"{path}: {eager!r} in eager, {compiled!r} in compiled; eager itself is not sure of it")
+            told = f"{_short(eager)} in eager, {_short(compiled)} in compiled"
+            self._notes.append(f"{path}: {told}; eager itself is not sure of it")
             return None
         return f"{_short(eager)} in eager, {_short(compiled)} in compiled"
 
@@ -240,9 +242,10 @@ def _structure_difference(eager: Node, compiled: Node) -> str | None:
         return f"{_short(left)} in eager, {_short(right)} in compiled"
     if eager.keys is None or compiled.keys is None:
         return None
-    if isinstance(left, dict) and set(map(repr, eager.keys)) == set(map(repr, compiled.keys)):
+    ours, theirs = key_texts(eager.keys), key_texts(compiled.keys)
+    if isinstance(left, dict) and set(ours) == set(theirs):
         return None
-    if list(map(repr, eager.keys)) != list(map(repr, compiled.keys)):
+    if ours != theirs:
         return f"entries {_short(eager.keys)} in eager, {_short(compiled.keys)} in compiled"
     return None
 
@@ -251,6 +254,6 @@ def _short(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}" if not value.is_nested else "a nested tensor"
     if is_atomic(value) or value is REMOVED or isinstance(value, (tuple, list)):
-        text = repr(value)
+        text = safe_repr(value)
         return text if len(text) <= 80 else text[:77] + "..."
     return f"an object of type {type(value).__qualname__}"

@@ -25,6 +25,8 @@ from compilebisect.error_text import error_line
 from compilebisect.runtime.cotangents import keep_cotangents
 from compilebisect.runtime.describe import MAX_SIGNATURES, first_paths
 from compilebisect.runtime.frames import call_site
+from compilebisect.runtime.kept_values import load_values, save_values
+from compilebisect.runtime.key_text import safe_repr
 from compilebisect.runtime.values import flatten
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
@@ -99,7 +101,7 @@ def _leaf_signature(leaf: Any) -> str:
             return f"{leaf.dtype}:{'nested' if leaf.is_nested else leaf.layout}:{leaf.device}"
         return f"{leaf.dtype}{tuple(leaf.shape)}{tuple(leaf.stride())}{leaf.device}{leaf.requires_grad}"
     if leaf is None or isinstance(leaf, (bool, int, str, torch.dtype, torch.device)):
-        return repr(leaf)[:_LONGEST_TEXT]
+        return safe_repr(leaf)[:_LONGEST_TEXT]
     return type(leaf).__qualname__
 
 
@@ -192,7 +194,7 @@ class Capture:
     ) -> None:
         state = _changed_attributes(module, self._fresh[path])
         try:
-            torch.save({"args": args, "kwargs": kwargs}, file)
+            save_values({"args": args, "kwargs": kwargs}, file)
         except _UNPICKLABLE as error:
             file.unlink(missing_ok=True)
             self.failures[path] = f"its arguments cannot be kept: {error_line(error)}"
@@ -205,7 +207,7 @@ class Capture:
             except _UNPICKLABLE:
                 continue
         if kept:
-            torch.save(kept, file.with_suffix(".state"))
+            save_values(kept, file.with_suffix(".state"))
 
 
 def golden_file(folder: Path, path: str, index: int) -> Path:
@@ -216,8 +218,7 @@ def golden_file(folder: Path, path: str, index: int) -> Path:
 
 def load_golden(folder: Path, path: str, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Read the arguments of a golden call."""
-    # Our own file of this very run; it may hold any class of the user's.
-    kept = torch.load(golden_file(folder, path, index), weights_only=False)
+    kept = load_values(golden_file(folder, path, index))
     return kept["args"], kept["kwargs"]
 
 
@@ -226,7 +227,7 @@ def apply_golden_state(module: nn.Module, folder: Path, path: str, index: int) -
     file = golden_file(folder, path, index).with_suffix(".state")
     if not file.exists():
         return
-    for (owner_path, name), value in torch.load(file, weights_only=False).items():
+    for (owner_path, name), value in load_values(file).items():
         owner = module.get_submodule(owner_path)
         if name in owner._buffers:
             owner._buffers[name] = value
@@ -267,7 +268,7 @@ def _mark(value: Any, depth: int = 3) -> Any:
     if depth and isinstance(value, (list, tuple)):
         return (type(value).__name__, *(_mark(item, depth - 1) for item in value))
     if depth and isinstance(value, dict):
-        return ("dict", *((str(key), _mark(item, depth - 1)) for key, item in value.items()))
+        return ("dict", *((_mark(key, 0), _mark(item, depth - 1)) for key, item in dict.items(value)))
     if depth and hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module)) and not callable(value):
         return (id(value), *((key, _mark(item, depth - 1)) for key, item in vars(value).items()))
     return id(value)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from compilebisect.runtime.tensor_copy import TensorCloner, extent, is_dense, is_plain, storage_key
+from compilebisect.runtime.tensor_copy import TensorCloner, base_of, extent, is_dense, is_plain, storage_key
 from compilebisect.runtime.values import map_tensors, tensors_in
 
 
@@ -49,7 +49,10 @@ class GradLeaves:
                 leaf, _, first = self._groups[key]
                 offset = tensor.storage_offset() - first
                 grad = leaf.grad
-                found[path] = None if grad is None else grad.as_strided(tensor.shape, tensor.stride(), offset)
+                if grad is not None:
+                    # laid out like the leaf, in whose memory the tensor's place is known
+                    grad = torch.empty_like(leaf).copy_(grad).as_strided(tensor.shape, tensor.stride(), offset)
+                found[path] = grad
             elif id(tensor) in self._leaves:
                 found[path] = self._leaves[id(tensor)].grad
         return found
@@ -57,8 +60,11 @@ class GradLeaves:
     def _convert(self, tensor: torch.Tensor) -> torch.Tensor:
         key = storage_key(tensor)
         if key in self._grouped and self._has_one_dtype(key):
-            _, written, first = self._group(key, tensor)
+            leaf, written, first = self._group(key, tensor)
             source = written if tensor.requires_grad else written.detach()
+            is_base = (tensor.shape, tensor.stride(), first) == (leaf.shape, leaf.stride(), tensor.storage_offset())
+            if is_base and tensor.requires_grad:
+                return source
             return source.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset() - first)
         copy = self._cloner.clone(tensor)
         if not copy.requires_grad:
@@ -68,7 +74,13 @@ class GradLeaves:
         return copy.clone() if is_plain(copy) else copy
 
     def _group(self, key: tuple[str, int], tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Make one flat leaf for all tensors of a storage, so that writes through one are seen by the others."""
+        """Make one leaf for all tensors of a storage, so that writes through one are seen by the others.
+
+        It is a copy of the one that all others are views of, or flat memory where there is none.
+        """
+        if key not in self._groups and (base := self._common_base(key)) is not None:
+            leaf = base.detach().clone().requires_grad_()
+            self._groups[key] = leaf, leaf.clone(), int(base.storage_offset())
         if key not in self._groups:
             ranges = [extent(member) for other, member in self._members if other == key]
             size = tensor.element_size()
@@ -78,6 +90,13 @@ class GradLeaves:
             leaf = flat.clone().requires_grad_()
             self._groups[key] = leaf, leaf.clone(), first
         return self._groups[key]
+
+    def _common_base(self, key: tuple[str, int]) -> torch.Tensor | None:
+        bases = {id(base): base for other, member in self._members if other == key for base in [base_of(member)]}
+        base = next(iter(bases.values()))
+        if len(bases) > 1 or base is None or not is_dense(base) or base.is_conj() or base.is_neg():
+            return None
+        return base
 
     def _has_one_dtype(self, key: tuple[str, int] | None) -> bool:
         return len({member.dtype for other, member in self._members if other == key}) == 1

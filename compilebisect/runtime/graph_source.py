@@ -53,6 +53,8 @@ _NOT_TRACEABLE = (
     "torch.ops.higher_order.scan",
     "torch.ops.higher_order.associative_scan",
 )
+# Names of functions and methods that change a tensor in place.
+_WRITING = re.compile(r"[^_]_$|^setitem$|^i(add|sub|mul|truediv|floordiv|mod|pow|matmul|and|or|xor)$")
 # Operators whose arguments live in tables of the process that captured them; they change tensors in place.
 _UNWRITABLE = ("triton_kernel_wrapper", "call_torchbind", "executorch_call")
 
@@ -92,7 +94,10 @@ def graph_case(
     try:
         if fault.kind not in (Kind.CRASH, Kind.TIMEOUT):  # an operator at fault may do that in eager mode too
             writer.results = _results(gm, example_inputs, context, device, file)
+        if _writes(gm):  # who shares memory with whom only matters then
+            writer.values.find_shared([item for item in example_inputs if isinstance(item, torch.Tensor)])
         graph = without_operators(writer.graph(gm, example_inputs), writer.not_traceable)
+        graph = msgspec.structs.replace(graph, memory=tuple(writer.values.statements))
         if not graph.operators:
             raise CannotMakeCase("the graph holds nothing that Dynamo traces when it is written down")
         definitions, user_files, notes = _operator_sources(writer, import_user_code)
@@ -324,6 +329,16 @@ def _results(
     if attempt(run_once, recorder.run, tuple(inputs), {}, switches).error is not None:
         leave_function_transforms()  # what was described up to here is of use; the rest keeps its fake description
     return found
+
+
+def _writes(gm: torch.fx.GraphModule) -> bool:
+    """Say whether an operator of a graph may change a tensor in place."""
+    for node in gm.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        name = getattr(node.target, "__name__", str(node.target)).rpartition(".")[2]
+        if (schema is not None and schema.is_mutable) or _WRITING.search(name) or {"out", "inplace"} & {*node.kwargs}:
+            return True
+    return False
 
 
 def _described(example: Any, device: str, key: str, file: TensorFile | None) -> TensorValue | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from compilebisect.error_text import error_line
 from compilebisect.runtime.attempt import attempt
-from compilebisect.runtime.tensor_copy import is_plain, without_expanded
+from compilebisect.runtime.tensor_copy import extent, is_plain, storage_key, without_expanded
 from compilebisect.runtime.values import map_tensors, tensors_in
 
 _WIDE = {
@@ -82,9 +82,10 @@ def to_float64(module: nn.Module) -> Float64Twin:
     memo: dict[int, Any] = {}
 
     def copied() -> nn.Module:
+        widener = _Widener(tensors)
         for tensor in tensors:
             if not nn.parameter.is_lazy(tensor):
-                memo[id(tensor)] = _widened(tensor)
+                memo[id(tensor)] = widener.widened(tensor)
         with torch.no_grad():
             return copy.deepcopy(module, memo)
 
@@ -95,8 +96,9 @@ def to_float64(module: nn.Module) -> Float64Twin:
 
 
 def inputs_to_float64(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Copy inputs with their floating tensors in float64."""
-    wide: tuple[tuple[Any, ...], dict[str, Any]] = map_tensors((args, kwargs), _widened)
+    """Copy inputs with their floating tensors in float64; those that share memory do so in the copy."""
+    widener = _Widener([tensor for _, tensor in tensors_in((args, kwargs))])
+    wide: tuple[tuple[Any, ...], dict[str, Any]] = map_tensors((args, kwargs), widener.widened)
     return wide
 
 
@@ -152,11 +154,51 @@ def _widened_at_use(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(_WIDE[tensor.dtype]) if tensor.dtype in _WIDE and is_plain(tensor) else tensor
 
 
+class _Widener:
+    """Copies tensors in float64; what one of them is changed to is seen through others that share its memory."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._members: dict[tuple[str, int], dict[int, torch.Tensor]] = {}
+        for tensor in tensors:
+            key = None if nn.parameter.is_lazy(tensor) else storage_key(tensor)
+            if key is not None:
+                self._members.setdefault(key, {})[id(tensor)] = tensor
+        self._memory: dict[tuple[str, int], tuple[torch.Tensor, int]] = {}
+
+    def widened(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy one of the tensors; a leaf that requires a gradient if it does."""
+        key = storage_key(tensor)
+        sharers = list(self._members.get(key, {}).values()) if key is not None else []
+        # memory under two dtypes, or read with a sign turned over, has no float64 likeness
+        is_alike = all(
+            other.dtype == tensor.dtype and other.is_conj() == tensor.is_conj() and not other.is_neg()
+            for other in sharers
+        )
+        if key is None or len(sharers) < 2 or not is_alike or tensor.is_inference():
+            return _widened(tensor)
+        if key not in self._memory:
+            ranges = [extent(other) for other in sharers]
+            size = tensor.element_size()
+            first, end = min(low for low, _ in ranges) // size, max(high for _, high in ranges) // size
+            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            flat.set_(tensor.untyped_storage(), first, (end - first,), (1,))
+            self._memory[key] = flat.to(_WIDE.get(tensor.dtype, tensor.dtype), copy=True), first
+        memory, first = self._memory[key]
+        with torch.no_grad():
+            new = torch.empty(0, dtype=memory.dtype, device=memory.device)
+            new.set_(memory.untyped_storage(), tensor.storage_offset() - first, tensor.shape, tensor.stride())
+        return _with_flags(new.conj() if tensor.is_conj() else new, tensor)
+
+
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype not in _WIDE or not is_plain(tensor):
         new = tensor.detach().clone()
     else:
         new = _strided_like(tensor.detach(), _WIDE[tensor.dtype])
+    return _with_flags(new, tensor)
+
+
+def _with_flags(new: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(new, requires_grad=tensor.requires_grad)
     return new.requires_grad_() if tensor.requires_grad and not new.is_inference() else new

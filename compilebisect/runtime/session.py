@@ -24,6 +24,7 @@ from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.describe import module_records, watch_methods
 from compilebisect.runtime.golden import CallLog, Capture, golden_file, watch_calls
 from compilebisect.runtime.inputs import build_inputs, check_signature, load_inputs_function
+from compilebisect.runtime.kept_values import save_values
 from compilebisect.runtime.loss import DEFAULT_LOSS, Loss, load_loss
 from compilebisect.runtime.optimizer import OptimizerSteps, optimizer_record
 from compilebisect.runtime.rerun import run_once
@@ -156,9 +157,8 @@ class Session:
         if OPTIMIZER_PATH in order.wanted:
             parameters = {name: parameter.detach() for name, parameter in self._trainable().items()}
             gradients = {name: record.grads[name] for name in parameters if record.grads.get(name) is not None}
-            torch.save(
-                {"args": (parameters, gradients), "kwargs": {}}, golden_file(Path(order.folder), OPTIMIZER_PATH, 0)
-            )
+            kept = {"args": (parameters, gradients), "kwargs": {}}
+            save_values(kept, golden_file(Path(order.folder), OPTIMIZER_PATH, 0))
         return capture.failures
 
     def _trainable(self) -> dict[str, nn.Parameter]:

@@ -7,13 +7,15 @@ and the tensors held in those. Modules, functions, types and objects of torch it
 from __future__ import annotations
 
 import collections
+import enum
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
+from compilebisect.runtime.key_text import key_texts, safe_repr, same_atom
 from compilebisect.runtime.tensor_copy import TensorCloner
 from compilebisect.runtime.tensor_state import TensorState
 from compilebisect.runtime.values import (
@@ -122,7 +124,7 @@ class StateSnapshot:
         if isinstance(before, torch.Tensor):
             watched = self._tensors.get(id(before))
             return watched is not None and watched[1].equals_original(now)
-        return type(before) is type(now) and is_atomic(now) and (before == now or (before != before and now != now))
+        return is_atomic(now) and same_atom(before, now)
 
     def _watch_module(self, path: str, module: nn.Module) -> None:
         if id(module) in self._seen:
@@ -184,6 +186,7 @@ class _Contents:
         self._keep = keep
         self.is_of_hooks = path.rpartition(".")[2] in _HOOK_REGISTRIES
         self._saved = self._read()
+        self._keys = {_stand_in(key): key for key in dict.keys(container)} if isinstance(container, dict) else {}
 
     def restore(self) -> None:
         """Write the saved entries back, only where they differ."""
@@ -194,14 +197,15 @@ class _Contents:
         if isinstance(container, dict):
             # An OrderedDict keeps its order apart from its items: dict's own methods would leave it inconsistent.
             kind = _dict_type(container)
-            for key in [key for key in present if key not in saved]:
-                kind.__delitem__(container, key)
-            if [key for key in present if key in saved] != list(saved):
-                for key in saved:  # an order that was lost is kept by filling in anew
-                    if key in present:
-                        kind.__delitem__(container, key)
-            for key, item in saved.items():
-                kind.__setitem__(container, key, item)
+            keys = {_stand_in(key): key for key in dict.keys(container)}
+            for mark in [mark for mark in present if mark not in saved]:
+                kind.__delitem__(container, keys[mark])
+            if [mark for mark in present if mark in saved] != list(saved):
+                for mark in saved:  # an order that was lost is kept by filling in anew
+                    if mark in present:
+                        kind.__delitem__(container, keys[mark])
+            for mark, item in saved.items():
+                kind.__setitem__(container, self._keys[mark], item)
         elif isinstance(container, list):
             list.__setitem__(container, slice(None), list(saved.values()))
         elif isinstance(container, (set, collections.deque)):
@@ -218,8 +222,14 @@ class _Contents:
         """List (path, before, now) of entries that are other objects than before."""
         present, saved = self._read(), self._saved
         if isinstance(self._container, set):  # its members have no places of their own
-            members = sorted(repr(item) if is_atomic(item) else type(item).__qualname__ for item in present.values())
+            members = sorted(
+                safe_repr(item) if is_atomic(item) else type(item).__qualname__ for item in present.values()
+            )
             return [] if present.keys() == saved.keys() else [(self._path, REMOVED, "{" + ", ".join(members) + "}")]
+        if isinstance(self._container, dict) and self._style:
+            # A new key object in the place of another one of its kind is no difference.
+            saved = dict(zip(key_texts(self._keys.values()), saved.values(), strict=True))
+            present = dict(zip(key_texts(dict.keys(self._container)), present.values(), strict=True))
         found = [
             (self._where(key), saved.get(key, REMOVED), item)
             for key, item in present.items()
@@ -228,18 +238,27 @@ class _Contents:
         return found + [(self._where(key), item, REMOVED) for key, item in saved.items() if key not in present]
 
     def _where(self, key: Any) -> str:
-        return f"{self._path}{key}" if self._style == "" else f"{self._path}[{key!r}]"
+        return f"{self._path}{key}" if self._style == "" else f"{self._path}[{key}]"
 
     def _read(self) -> dict[Any, Any]:
         container = self._container
         if isinstance(container, dict):
-            items = dict(_dict_type(container).items(container))
-            return {key: items[key] for key in items if self._keep is None or self._keep(key)}
+            items = _dict_type(container).items(container)
+            return {_stand_in(key): item for key, item in items if self._keep is None or self._keep(key)}
         if isinstance(container, (list, collections.deque)):
             return dict(enumerate(container))
         if isinstance(container, set):
-            return {item if is_atomic(item) else id(item): item for item in container}
+            return {_stand_in(item): item for item in container}
         return attributes_of(container)
+
+
+def _stand_in(key: Any) -> Any:
+    """Return what an object is found by without asking code of the user's whether it is the same."""
+    return key if is_atomic(key) and not isinstance(key, enum.Enum) else _ById(id(key))
+
+
+class _ById(NamedTuple):
+    address: int
 
 
 def _contents_of(value: Any, path: str) -> list[_Contents]:

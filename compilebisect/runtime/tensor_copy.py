@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from compilebisect.runtime import torch_internals
+
 #: Storages above this size are only copied as far as the tensors at hand reach into them.
 _WHOLE_STORAGE_BYTES = 1 << 20
 #: Kernels ask whether an address is aligned, so a trimmed copy starts at a multiple of this many bytes.
@@ -17,13 +19,14 @@ UNSUPPORTED = (RuntimeError, NotImplementedError, TypeError, ValueError)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Say whether a tensor is dense strided memory that can be read: no subclass, fake, sparse or nested one."""
+    """Say whether a tensor is dense strided memory that can be read: no subclass, fake, sparse, nested or lazy one."""
     return (
         type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer)
         and tensor.layout is torch.strided
         and not tensor.is_nested
         and not tensor.is_quantized
         and tensor.device.type != "meta"
+        and not torch_internals.is_lazy_zero(tensor)
     )
 
 
@@ -60,22 +63,40 @@ def without_expanded(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Give the plain tensor of the same dtype that a plain one is a view of, itself where it is none."""
+    base = tensor._base
+    if base is None:
+        return tensor
+    is_same = type(base) is torch.Tensor and base.dtype == tensor.dtype and is_plain(base) and not tensor.is_neg()
+    return base if is_same and base.is_conj() == tensor.is_conj() and _covers(base, tensor) else None
+
+
 class TensorCloner:
     """Clones the tensors of one value; two that share a storage share one in the copy too."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._extents: dict[tuple[str, int], tuple[int, int]] = {}
         self._sharers: dict[tuple[str, int], int] = {}
-        for tensor in {id(tensor): tensor for tensor in tensors}.values():
+        distinct = {id(tensor): tensor for tensor in tensors}.values()
+        for tensor in distinct:
             key = storage_key(tensor)
             if key is not None:
-                start, end = extent(tensor)
-                low, high = self._extents.get(key, (start, end))
-                self._extents[key] = min(low, start), max(high, end)
+                self._reach(key, tensor)
                 self._sharers[key] = self._sharers.get(key, 0) + 1
+        for tensor in distinct:
+            key = storage_key(tensor)
+            if key is not None and self._sharers[key] > 1 and (base := base_of(tensor)) is not None:
+                self._reach(key, base)
         self._storages: dict[tuple[str, int], tuple[torch.Tensor, int]] = {}
         self._clones: dict[int, torch.Tensor] = {}
+        self._bases: dict[int, torch.Tensor] = {}
         self._originals: list[torch.Tensor] = []  # keeps the ids of the clones valid
+
+    def _reach(self, key: tuple[str, int], tensor: torch.Tensor) -> None:
+        start, end = extent(tensor)
+        low, high = self._extents.get(key, (start, end))
+        self._extents[key] = min(low, start), max(high, end)
 
     def clone(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy one tensor, as a leaf that requires grad if the original does.
@@ -96,10 +117,10 @@ class TensorCloner:
         try:
             if tensor.device.type == "meta" and type(tensor) is torch.Tensor and tensor.layout is torch.strided:
                 new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-            elif key is None or key not in self._extents or tensor.is_neg():
+            elif type(tensor) is torch.Tensor and torch_internals.is_lazy_zero(tensor):
+                new = torch_internals.lazy_zero(tuple(tensor.shape), tensor.dtype, tensor.device)
+            elif key is None or key not in self._extents:
                 new = tensor.detach().clone()
-            elif tensor.is_conj():
-                new = self._rebuild(tensor.detach().conj(), key).conj()
             else:
                 new = self._base_view(tensor, key)
             return _with_flags(new, tensor)
@@ -108,18 +129,24 @@ class TensorCloner:
 
     def _base_view(self, tensor: torch.Tensor, key: tuple[str, int]) -> torch.Tensor:
         """Keep "is a view of" between two tensors of one value: compilers treat views of one base as a group."""
-        base = tensor._base
-        if self._sharers.get(key, 0) > 1 and base is not None and base.dtype == tensor.dtype and is_plain(base):
-            if id(base) not in self._clones:
-                self._originals.append(base)
-                self._clones[id(base)] = self._rebuild(base.detach(), key)
-            offset = self._storages[key][1] // tensor.element_size() if key in self._storages else 0
-            new_base = self._clones[id(base)]
-            if _covers(base, tensor) and not new_base.requires_grad:
-                return new_base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset() - offset)
-        return self._rebuild(tensor.detach(), key)
+        base = base_of(tensor) if self._sharers[key] > 1 else None
+        # autograd takes no writes to views of leaves: what requires a gradient is a leaf of its own here
+        if base is None or tensor.requires_grad or base.requires_grad:
+            return self._rebuild(tensor.detach(), key)
+        if id(base) not in self._bases:
+            self._originals.append(base)
+            self._bases[id(base)] = self._rebuild(base.detach(), key)
+        if base is tensor:
+            return self._bases[id(base)]
+        offset = self._storages[key][1] // tensor.element_size()
+        return self._bases[id(base)].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset() - offset)
 
     def _rebuild(self, tensor: torch.Tensor, key: tuple[str, int]) -> torch.Tensor:
+        if tensor.is_conj():
+            return self._rebuild(tensor.conj(), key).conj()
+        if tensor.is_neg():
+            plain = torch_internals.with_other_sign_bit(tensor)
+            return torch_internals.with_other_sign_bit(self._rebuild(plain, key))
         copied, skipped_bytes = self._copied_storage(tensor, key)
         new = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         offset = tensor.storage_offset() - skipped_bytes // tensor.element_size()

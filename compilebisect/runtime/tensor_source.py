@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import torch
 
 from compilebisect.core.repro_case import Fill, TensorValue
-from compilebisect.runtime.torch_internals import size_hint
+from compilebisect.runtime.torch_internals import is_lazy_zero, size_hint, with_other_sign_bit
 
 # Largest number of elements whose values are looked at to choose a likeness; beyond it a prefix is.
 _SCAN_LIMIT = 1 << 22
@@ -69,6 +70,13 @@ def tensor_value(
     is_fake = type(tensor).__name__ not in _PLAIN_TYPES
     if is_fake and type(tensor).__name__ not in ("FakeTensor", "FunctionalTensor"):
         raise TypeError(f"tensors of class {type(tensor).__name__} cannot be rebuilt")
+    if not is_fake and is_lazy_zero(tensor):
+        shape = tuple(tensor.shape)
+        return TensorValue(shape=shape, dtype=str(tensor.dtype).removeprefix("torch."), fill=Fill.FULL, lazily="zero")
+    if not is_fake and (tensor.is_conj() or tensor.is_neg()):
+        turned = tensor.detach().conj() if tensor.is_conj() else with_other_sign_bit(tensor.detach())
+        plain = tensor_value(turned, key, device=device, file=file, keep_layout=keep_layout)
+        return msgspec.structs.replace(plain, lazily="conj" if tensor.is_conj() else "neg")
     shape = tuple(size_hint(size) for size in tensor.shape)
     stride = tuple(size_hint(step) for step in tensor.stride())
     common = {

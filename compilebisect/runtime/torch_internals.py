@@ -662,3 +662,18 @@ def leave_function_transforms() -> None:
     """
     while torch._C._functorch.peek_interpreter_stack() is not None:
         torch._C._functorch.pop_dynamic_layer_stack()
+
+
+def is_lazy_zero(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is all zeros without memory of its own, as gradients of what does not matter may be."""
+    return bool(tensor._is_zerotensor())
+
+
+def lazy_zero(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Make zeros without memory of their own."""
+    return torch._efficientzerotensor(shape, dtype=dtype, device=device)
+
+
+def with_other_sign_bit(tensor: torch.Tensor) -> torch.Tensor:
+    """View a tensor with its negative bit, which says that its memory holds the negated values, turned over."""
+    return torch._neg_view(tensor)

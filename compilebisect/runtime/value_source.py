@@ -18,7 +18,9 @@ import torch
 
 from compilebisect.core.repro_case import Call, Items, Literal, Mapping, Ref, Statement, Value, ViewValue
 from compilebisect.error_text import error_text
-from compilebisect.runtime.tensor_source import TensorFile, tensor_value
+from compilebisect.runtime.key_text import has_identity, key_texts, safe_repr
+from compilebisect.runtime.tensor_copy import base_of, storage_key
+from compilebisect.runtime.tensor_source import TensorFile, is_dense, tensor_value
 from compilebisect.runtime.torch_names import Name, NotNameable, name_of
 
 _TORCH_CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
@@ -60,8 +62,8 @@ class ValueBuilder:
         self._open: set[int] = set()
         self._pending: list[set[int]] = []
         self._variables = 0
-        self._shared: set[int] = set()
-        self._storages: dict[int, str] = {}
+        self._shared: dict[int, list[torch.Tensor]] = {}
+        self._storages: dict[int, tuple[str, torch.Tensor]] = {}
 
     @contextmanager
     def seeded(self) -> Iterator[None]:
@@ -74,12 +76,18 @@ class ValueBuilder:
 
     def find_shared(self, tensors: Sequence[torch.Tensor]) -> None:
         """Note which of these share memory, so that they do so in the program as well."""
-        holders: dict[int, set[int]] = {}
+        holders: dict[int, dict[int, torch.Tensor]] = {}
         for tensor in tensors:
-            storage = _storage_of(tensor)
-            if storage and not isinstance(tensor, torch.nn.Parameter):
-                holders.setdefault(storage, set()).add(id(tensor))
-        self._shared = {storage for storage, found in holders.items() if len(found) > 1}
+            key = storage_key(tensor)
+            if key and not isinstance(tensor, torch.nn.Parameter):
+                holders.setdefault(key[1], {})[id(tensor)] = tensor
+        groups = {storage: list(found.values()) for storage, found in holders.items() if len(found) > 1}
+        # one expression makes a tensor of memory only where all read it alike
+        self._shared = {
+            storage: found
+            for storage, found in groups.items()
+            if set(map(_reading, found)) == {(found[0].dtype, False, False)}
+        }
 
     def path_of(self, value: Any) -> str | None:
         """Return the expression under which `value` was made before, if it was."""
@@ -177,22 +185,34 @@ class ValueBuilder:
         raise NotRebuildable(f"objects of {type(value).__module__}.{type(value).__qualname__} cannot be rebuilt")
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> Value:
-        storage = _storage_of(tensor)
+        key = storage_key(tensor)
         try:
-            if storage in self._shared:
-                return self._view(tensor, storage)
+            if key and key[1] in self._shared:
+                return self._view(tensor, key[1])
             return tensor_value(tensor, path, device=self.device, file=self.file)
         except TypeError as error:
             raise NotRebuildable(error_text(error)) from error
 
-    def _view(self, tensor: torch.Tensor, storage: int) -> ViewValue:
-        base = self._storages.get(storage)
-        if base is None:
-            base = self._storages[storage] = f"memory_{len(self._storages) + 1}"
-            count = tensor.untyped_storage().nbytes() // tensor.element_size()
-            whole = tensor.detach().as_strided((count,), (1,), 0)
-            self.statements.append(Statement(base, tensor_value(whole, base, device=self.device, file=self.file)))
-        return ViewValue(base, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+    def _view(self, tensor: torch.Tensor, storage: int) -> Value:
+        if storage not in self._storages:
+            name = f"memory_{len(self._storages) + 1}"
+            whole = self._memory_of(self._shared[storage])
+            self._storages[storage] = name, whole
+            self.statements.append(Statement(name, tensor_value(whole, name, device=self.device, file=self.file)))
+        name, whole = self._storages[storage]
+        if tensor is whole:
+            return Ref(name)
+        offset = int(tensor.storage_offset() - whole.storage_offset())
+        return ViewValue(name, tuple(tensor.shape), tensor.stride(), offset)
+
+    def _memory_of(self, sharers: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return what tensors are views of: one that they come from, since compilers look at that, or flat memory."""
+        bases = {id(base): base for base in map(base_of, sharers)}
+        base = next(iter(bases.values()))
+        if len(bases) == 1 and base is not None and is_dense(tuple(base.shape), base.stride()):
+            return base
+        count = sharers[0].untyped_storage().nbytes() // sharers[0].element_size()
+        return sharers[0].detach().as_strided((count,), (1,), 0)
 
     def _constant(self, value: Any, path: str) -> Value | None:
         if isinstance(value, _TORCH_CONSTANTS):
@@ -230,7 +250,8 @@ class ValueBuilder:
             items = tuple(self._inner(item, f"{path}[{index}]") for index, item in enumerate(value))
             return Items(kind.__name__, items)
         if kind in (set, frozenset):
-            return Items(kind.__name__, tuple(self._inner(item, "") for item in sorted(value, key=repr)))
+            members = [item for _, item in sorted(zip(key_texts(value), value, strict=True), key=lambda pair: pair[0])]
+            return Items(kind.__name__, tuple(self._key(item) for item in members))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fields = tuple((name, self._inner(getattr(value, name), f"{path}.{name}")) for name in value._fields)
             return Call(self.named(kind), kwargs=fields)
@@ -258,9 +279,21 @@ class ValueBuilder:
         return None
 
     def _dict(self, value: dict[Any, Any], path: str) -> Mapping:
-        return Mapping(
-            tuple((self._inner(key, ""), self._inner(item, f"{path}[{key!r}]")) for key, item in value.items())
-        )
+        return Mapping(tuple(self._entry(key, item, path) for key, item in dict.items(value)))
+
+    def _entry(self, key: Any, item: Any, path: str) -> tuple[Value, Value]:
+        name = self._key(key)
+        place = name.text if isinstance(name, Literal) else name.name if isinstance(name, Ref) else ""
+        return name, self._inner(item, f"{path}[{place}]" if path and place else "")
+
+    def _key(self, key: Any) -> Value:
+        """Return the value of a key; one that equals nothing but itself becomes a variable, for who else holds it."""
+        if has_identity(key) and not self.path_of(key) and id(key) not in self._open:
+            try:
+                return Literal(self.use(name_of(key)))
+            except NotNameable:
+                self._make_variable(key)
+        return self._inner(key, "")
 
     def _object(self, value: Any, path: str) -> Value | None:
         cls = type(value)
@@ -291,19 +324,17 @@ def _rebuilds_itself(value: Any) -> bool:
     except (TypeError, ValueError, AttributeError, KeyError, RuntimeError):
         return False
     return list(vars(again)) == list(vars(value)) and all(
-        item is vars(again)[name] or (not isinstance(item, torch.Tensor) and repr(item) == repr(vars(again)[name]))
+        item is vars(again)[name]
+        or (not isinstance(item, torch.Tensor) and safe_repr(item) == safe_repr(vars(again)[name]))
         for name, item in vars(value).items()
     )
+
+
+def _reading(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
+    return tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
 def _number_text(value: float | complex) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value)
-
-
-def _storage_of(tensor: torch.Tensor) -> int:
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # fake, nested and other tensors without memory of their own
-        return 0

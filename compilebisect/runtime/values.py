@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from compilebisect.runtime.key_text import key_texts
 from compilebisect.runtime.tensor_copy import TensorCloner
 
 #: Walking stops here, so that an object that reaches half the interpreter costs a bounded time.
@@ -82,8 +83,12 @@ def entries_of(value: Any) -> list[tuple[str, Any, Any]] | None:
     entries: list[tuple[str, Any, Any]]
     if isinstance(value, dict):
         dotted = type(value) not in (dict, collections.OrderedDict, collections.defaultdict)
-        entries = [(_key_suffix(key, dotted), key, item) for key, item in dict.items(value)]
-        seen = {key for _, key, _ in entries}
+        names = key_texts(dict.keys(value))
+        entries = [
+            (_key_suffix(key, name, dotted), key, item)
+            for name, (key, item) in zip(names, dict.items(value), strict=True)
+        ]
+        seen = {key for _, key, _ in entries if isinstance(key, str)}
         if has_walked_attributes(value):
             entries += [(f".{k}", k, v) for k, v in attributes_of(value).items() if k not in seen]
         return entries
@@ -199,6 +204,8 @@ class _Rebuilder:
 
     def _rebuild_object(self, value: Any, key: int) -> Any:
         cls: Any = type(value)
+        if not attributes_of(value):  # nothing to copy, and it may be a key that equals nothing but itself
+            return value
         try:
             new = cls.__new__(cls)
         except TypeError:  # its constructor insists on arguments: the object stays shared, as documented
@@ -226,8 +233,8 @@ def _walk(value: Any, path: str, above: frozenset[int], budget: list[int]) -> It
         yield from _walk(item, path + suffix, above | {id(value)}, budget)
 
 
-def _key_suffix(key: Any, dotted: bool) -> str:
-    return f".{key}" if dotted and isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+def _key_suffix(key: Any, name: str, dotted: bool) -> str:
+    return f".{key}" if dotted and type(key) is str and key.isidentifier() else f"[{name}]"
 
 
 def _has_slot(value: Any, name: str) -> bool:

@@ -94,7 +94,7 @@ class Bisection:
             only=self.settings.only,
             skip=self.settings.skip,
             all_modules=self.settings.all_modules,
-            has_ladder=self.settings.backend == "inductor",
+            backend=self.settings.backend,
             kinds=_kinds_to_judge(self.settings.check),
             variants=self.description.variants,
             context=self.settings.context,

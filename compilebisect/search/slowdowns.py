@@ -19,9 +19,7 @@ def search_slowdowns(bisection: Bisection) -> None:
         CompilebisectError: a worker cannot be had.
     """
     walk = bisection.walk
-    search = SlowdownSearch(
-        walk.tree, walk.units, walk.results, has_ladder=bisection.settings.backend == "inductor"
-    ).run()
+    search = SlowdownSearch(walk.tree, walk.units, walk.results, backend=bisection.settings.backend).run()
     bisection.progress.phase_started("timing modules, eager against compiled")
     bisection.store.want_again(unit.id for unit in walk.units if not walk.results[unit.id].is_left_out)
     last: int | None = None

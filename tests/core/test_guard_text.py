@@ -169,6 +169,11 @@ def test_marks_stand_in_every_message_about_the_same_guard(one, other):
         assert any(mark in second for mark in parse_guard(first).marks)
 
 
+def test_the_mark_of_two_names_for_one_object_stands_in_its_message():
+    (mark,) = parse_guard("0/0: list(d.keys(self.prices))[0] is self.season     # f()  # a/m.py:44 in forward").marks
+    assert mark == "list(d.keys(self.prices))[0] is self.season"
+
+
 def test_marks_tell_guards_on_other_dims_and_names_apart():
     marks = parse_guard("0/0: tensor 'x' size mismatch at index 1. expected 16, actual 32").marks
     assert not any(mark in "0/0: tensor 'x' size mismatch at index 10. expected 1, actual 2" for mark in marks)

@@ -58,7 +58,7 @@ class Timed(ScriptedModel):
 
     def search(self, **options: object):
         walk = self.walk(**options)
-        steps = SlowdownSearch(walk.tree, walk.units, walk.results, has_ladder=True).run()
+        steps = SlowdownSearch(walk.tree, walk.units, walk.results, backend="inductor").run()
         try:
             probe = next(steps)
             while True:

@@ -180,6 +180,27 @@ def test_the_ladder_names_the_stage(rung: Rung, stage: Stage):
 
 
 @pytest.mark.parametrize(
+    ("backend", "rung", "stage", "probes"),
+    [
+        ("eager", Rung.EAGER, Stage.DYNAMO, 0),
+        ("aot_eager", Rung.EAGER, Stage.DYNAMO, 1),
+        ("aot_eager", Rung.AOT_EAGER, Stage.AOT_AUTOGRAD, 1),
+        ("aot_eager_decomp_partition", Rung.AOT_EAGER_DECOMP_PARTITION, Stage.AOT_AUTOGRAD, 2),
+        ("somebodys_own", Rung.EAGER, Stage.DYNAMO, 1),
+        ("somebodys_own", Rung.INDUCTOR, None, 1),
+    ],
+)
+@pytest.mark.parametrize("kind", [Kind.DIVERGENCE, Kind.ERROR])
+def test_another_backend_has_the_rungs_below_it(backend: str, rung: Rung, stage: Stage | None, probes: int, kind: Kind):
+    planted = Planted(kind, "enc.b", lowest_rung=rung, stage=Stage.RUNTIME if kind is Kind.ERROR else None)
+    model = ScriptedModel(NESTED, [planted])
+    walk = model.walk(backend=backend)
+    expected = Stage.RUNTIME if stage is None and kind is Kind.ERROR else stage
+    assert [item.fault.stage for result in walk.results.values() for item in result.introduced] == [expected]
+    assert sum(probe.purpose == "ladder" for probe in model.probes) == probes
+
+
+@pytest.mark.parametrize(
     ("rung", "stage"),
     [
         (Rung.EAGER, Stage.DYNAMO),

@@ -103,3 +103,16 @@ def test_a_graph_that_ends_the_process_is_described_without_being_run() -> None:
     assert not runs
     assert case.graph is not None
     assert [item.output is not None for item in case.graph.operators] == [True, True]
+
+
+class WritesToShared(nn.Module):
+    def forward(self, history: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
+        history.add_(1.5)
+        return window[0]
+
+
+def test_inputs_of_a_graph_that_writes_share_memory_as_they_did() -> None:
+    history = torch.arange(24.0).reshape(4, 6) / 10
+    gm, inputs = captured(WritesToShared(), history, history[1:])
+    _, (whole, part), _, _ = made(graph_case(gm, inputs, FAULT))
+    assert part._base is whole and whole.shape == (4, 6)

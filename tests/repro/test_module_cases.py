@@ -98,6 +98,25 @@ def test_inputs_that_share_memory_do_so_in_the_script() -> None:
     assert left.stride() == (6, 1) and right.storage_offset() == 2
 
 
+def test_an_input_that_is_a_view_of_another_one_is_that_in_the_script() -> None:
+    whole = torch.randn(4, 6)
+    _, (part, base), _, _ = made(module_case(nn.Identity(), (whole[1:], whole), {}, FAULT))
+    assert part._base is base and base.shape == (4, 6) and part.storage_offset() == 6
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.randn(3, dtype=torch.complex64).conj(), torch.randn(3, dtype=torch.complex64).conj().imag]
+)
+def test_bits_for_conjugates_and_signs_are_set_in_the_script(tensor: torch.Tensor) -> None:
+    _, (again,), _, _ = made(module_case(nn.Identity(), (tensor,), {}, FAULT))
+    assert (again.is_conj(), again.is_neg(), again.dtype) == (tensor.is_conj(), tensor.is_neg(), tensor.dtype)
+
+
+def test_lazy_zeros_are_lazy_in_the_script() -> None:
+    _, (again,), _, _ = made(module_case(nn.Identity(), (torch._efficientzerotensor((2, 3)),), {}, FAULT))
+    assert again._is_zerotensor() and again.shape == (2, 3)
+
+
 @pytest.mark.parametrize(
     "tensor",
     [
@@ -135,6 +154,18 @@ def test_arguments_keep_containers_dtypes_and_shared_objects() -> None:
     assert again[0]["a"][0] == 1.5 and again[0]["a"][1] != again[0]["a"][1]
     assert again[0]["a"] is again[0][2][0]
     assert again[1:] == args[1:]
+
+
+def test_keys_that_equal_nothing_but_themselves_stay_whose_they_are(faulty: ModuleType) -> None:
+    module = faulty.Branch()
+    module.season, other = faulty.Season(), faulty.Season()
+    module.prices = {module.season: [1.0], other: [2.0]}
+    module.best = other
+    module.seasons = {other}
+    module.dear = module.prices[other]
+    model, (table,), _, _ = made(module_case(module, ({other: 5, faulty.Season(): 6},), {}, FAULT))
+    assert model.prices[model.season] == [1.0] and model.prices[model.best] is model.dear
+    assert model.seasons == {model.best} and table[model.best] == 5 and len(table) == 2
 
 
 def test_local_classes_have_no_case() -> None:

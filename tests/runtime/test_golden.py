@@ -131,3 +131,19 @@ def test_arguments_that_cannot_be_kept_are_told_and_do_not_end_the_run(tmp_path)
     assert list(capture.failures) == ["part"]
     assert "cannot be kept" in capture.failures["part"]
     assert load_golden(tmp_path, "", 0)[0][0].tolist() == [1.0, 1.0]
+
+
+def test_a_view_of_another_argument_is_one_in_the_file_too(tmp_path):
+    base = torch.arange(12.0).view(3, 4) + 0
+    captured(nn.Sequential(nn.Identity()), tmp_path, {"0": {0}}, {"base": base, "part": base[1:], "again": base})
+    ((kept,), _) = load_golden(tmp_path, "0", 0)
+    assert kept["part"]._base is kept["base"] and kept["again"] is kept["base"]
+
+
+def test_lazy_zeros_and_conjugates_are_kept_in_the_file(tmp_path):
+    turned = torch.randn(3, dtype=torch.complex64).conj()
+    zero = torch._efficientzerotensor((2,))
+    captured(nn.Sequential(nn.Identity()), tmp_path, {"0": {0}}, [zero, turned, turned[1:]])
+    (((zero, copied, part),), _) = load_golden(tmp_path, "0", 0)
+    assert zero._is_zerotensor() and copied.is_conj() and part.is_conj()
+    assert torch.equal(part, turned[1:])

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from compilebisect.core.call import CallContext
+from compilebisect.runtime.grad_leaves import GradLeaves
 from compilebisect.runtime.nudge import UPWARD, can_nudge, nudged_inputs, nudged_parameters
 from compilebisect.runtime.reference import inputs_to_float64, to_float64
 from compilebisect.runtime.rerun import GENERATED, run_once
@@ -223,3 +224,21 @@ def test_shared_parameters_stay_shared_and_a_refusal_is_told():
     refused = to_float64(module)
     assert refused.module is None
     assert "not to be copied" in refused.reason
+
+
+def test_gradients_are_taken_with_a_base_and_its_view_as_they_are():
+    base = torch.arange(12.0).view(3, 4).t().clone(memory_format=torch.preserve_format).requires_grad_() * 1
+    leaves = GradLeaves((base, base[1:]), {})
+    whole, part = leaves.args
+    assert part._base is whole and whole.stride() == base.stride()
+    (whole.sum() + 2 * part.sum()).backward()
+    gradients = leaves.gradients()
+    assert gradients["inputs.args[0]"].tolist() == [[1.0] * 3, *[[3.0] * 3] * 3]
+    assert gradients["inputs.args[1]"].tolist() == [[3.0] * 3] * 3
+
+
+def test_memory_that_inputs_share_is_shared_in_float64_too():
+    base = torch.ones(3, 4)
+    (whole, part), _ = inputs_to_float64((base, base[1:, ::2]), {})
+    whole.add_(1)
+    assert part.dtype is torch.float64 and part.tolist() == [[2.0, 2.0]] * 2

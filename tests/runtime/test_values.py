@@ -226,3 +226,29 @@ def test_mapping_tensors_rebuilds_the_containers_once():
     assert wide["b"][0] is wide["a"]
     assert wide["b"][1].keys[0].dtype is torch.float64
     assert cache.keys[0].dtype is torch.float32
+
+
+def test_a_base_and_its_view_are_that_in_the_copy_whichever_comes_first():
+    base = torch.arange(24.0).reshape(4, 6) / 10
+    whole, part = clone_value((base, base[1:]))
+    assert part._base is whole and whole._base is None and whole.shape == (4, 6)
+    part, whole = clone_value((base[1:], base))
+    assert part._base is whole
+    left, right = clone_value(tuple(base.chunk(2)))
+    assert left._base is right._base and left._base.shape == (4, 6), "their base is no argument itself"
+
+
+def test_a_base_that_requires_grad_still_does_when_its_view_comes_first():
+    base = torch.ones(4, requires_grad=True)
+    _, whole = clone_value((base.detach()[1:], base))
+    assert whole.requires_grad
+
+
+def test_lazy_zeros_and_the_bits_for_conjugates_and_signs_are_kept():
+    turned = torch.randn(3, dtype=torch.complex64).conj()
+    zero, copied, signed = clone_value((torch._efficientzerotensor((2, 3)), turned, turned.imag))
+    assert zero._is_zerotensor() and zero.shape == (2, 3)
+    assert copied.is_conj() and torch.equal(copied, turned)
+    assert signed.is_neg() and torch.equal(signed, turned.imag)
+    signed.zero_()
+    assert copied.imag.abs().sum() == 0, "they share memory"

@@ -182,7 +182,7 @@ def _seeded(value: Value) -> Value:
 def _contiguous(value: Value) -> Value:
     if not isinstance(value, TensorValue):
         return value
-    return msgspec.structs.replace(value, stride=None, storage=None, offset=0)
+    return msgspec.structs.replace(value, stride=None, storage=None, offset=0, lazily="")
 
 
 def _without_gradient(value: Value) -> Value:

@@ -215,3 +215,7 @@ class WrongAtOneCotangent(nn.Module):
 
 def tripled(output):
     return output["out"].sum() * 3
+
+
+class Season:
+    """Equals nothing but itself."""
