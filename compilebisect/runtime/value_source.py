@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import functools
 import logging
-import math
 import pathlib
 import re
 import types
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from compilebisect.core.quoting import NotPython, attribute, literal
 from compilebisect.core.repro_case import Call, Items, Literal, Mapping, Ref, Statement, Value, ViewValue
 from compilebisect.runtime.tensor_source import TensorFile, tensor_value
 from compilebisect.runtime.torch_names import Name, NotNameable, name_of
@@ -141,7 +141,7 @@ class ValueBuilder:
 
     def _inner(self, value: Any, path: str) -> Value:
         if type(value) in _PLAIN:
-            return Literal(repr(value))
+            return Literal(_plain_text(value))
         if type(value) in (float, complex):
             return Literal(_number_text(value))
         made = self.path_of(value)
@@ -213,7 +213,7 @@ class ValueBuilder:
             owner = self.path_of(value.__self__)
             if owner is None:
                 raise NotRebuildable(f"a method of an object that is not part of the model: {value.__name__}")
-            return Literal(f"{owner}.{value.__name__}")
+            return Literal(attribute(owner, value.__name__))
         if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType):
             return Literal(self.named(value))
         try:  # enum members, operators and other objects that a module holds by name
@@ -231,8 +231,8 @@ class ValueBuilder:
         if kind in (set, frozenset):
             return Items(kind.__name__, tuple(self._inner(item, "") for item in sorted(value, key=repr)))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            fields = tuple((name, self._inner(getattr(value, name), f"{path}.{name}")) for name in value._fields)
-            return Call(self.named(kind), kwargs=fields)
+            named = {name: getattr(value, name) for name in value._fields}
+            return Call(self.named(kind), kwargs=self._attributes(named, path))
         if kind is slice:
             return Call("slice", tuple(self._inner(part, "") for part in (value.start, value.stop, value.step)))
         if kind is range:
@@ -258,7 +258,7 @@ class ValueBuilder:
 
     def _dict(self, value: dict[Any, Any], path: str) -> Mapping:
         return Mapping(
-            tuple((self._inner(key, ""), self._inner(item, f"{path}[{key!r}]")) for key, item in value.items())
+            tuple((self._inner(key, ""), self._inner(item, _entry(path, key))) for key, item in value.items())
         )
 
     def _object(self, value: Any, path: str) -> Value | None:
@@ -272,7 +272,24 @@ class ValueBuilder:
         return Call("new", (Literal(self.named(cls)),), self._attributes(vars(value), path))
 
     def _attributes(self, attributes: dict[str, Any], path: str) -> tuple[tuple[str, Value], ...]:
-        return tuple((name, self._inner(item, f"{path}.{name}")) for name, item in attributes.items())
+        if not all(isinstance(name, str) for name in attributes):
+            raise NotRebuildable("an object with an attribute whose name is no text")
+        return tuple((name, self._inner(item, attribute(path, name))) for name, item in attributes.items())
+
+
+def _entry(path: str, key: Any) -> str:
+    """Return the expression for what a dict holds under a key; empty where nothing but the key itself leads there."""
+    try:
+        return f"{path}[{literal(key)}]" if path else ""
+    except NotPython:
+        return ""
+
+
+def _plain_text(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError as error:  # Python prints no integer of more than some thousand digits
+        raise NotRebuildable(str(error)) from error
 
 
 def _is_plain_object(cls: type) -> bool:
@@ -296,9 +313,7 @@ def _rebuilds_itself(value: Any) -> bool:
 
 
 def _number_text(value: float | complex) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    return repr(value)
+    return literal(value) if isinstance(value, float) else repr(value)
 
 
 def _storage_of(tensor: torch.Tensor) -> int:

@@ -14,7 +14,7 @@ from compilebisect.core.findings import CauseKey, Verdicts, cause_key
 from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Repro
 from compilebisect.core.unit_result import IntroducedFault
-from compilebisect.errors import CompilebisectError
+from compilebisect.error_text import error_line
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.proofs import Prover
 
@@ -22,7 +22,6 @@ from compilebisect.search.proofs import Prover
 _COPIES = 6
 # A time is proved by measuring it again on the same machine, which a script that runs anywhere cannot promise.
 UNPROVABLE = (Kind.SLOWDOWN,)
-_NO_SCRIPT = Repro(path="", note="no script could be written: the module cannot be rebuilt outside its model")
 
 
 class _Proof(msgspec.Struct):
@@ -129,14 +128,14 @@ class BackgroundProofs:
                     continue
                 unproved = proof.stem
                 try:
-                    repro = prover.prove(proof.item, self._out / f"{proof.stem}.py") or _NO_SCRIPT
+                    repro = prover.prove(proof.item, self._out / f"{proof.stem}.py")
                 except KeyboardInterrupt:
                     proof.repro = prover.unproved("interrupted before it was proved in a fresh process")
                     if proof.repro is not None:
                         _rename(self._out, unproved, proof.stem)
                     return
-                except CompilebisectError as error:
-                    note = f"its proof failed: {error.what}"
+                except Exception as error:  # noqa: BLE001 - what costs a script must not cost the finding
+                    note = f"no script: its proof failed: {error_line(error)}"
                     repro = prover.unproved(note) or Repro(path="", note=note)
                 proof.repro = repro
                 if repro.path:
