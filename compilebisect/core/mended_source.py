@@ -10,6 +10,8 @@ from typing import TypeGuard
 
 import msgspec
 
+from compilebisect.core.quoting import source_lines
+
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
 _WITHS = (ast.With, ast.AsyncWith)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -122,7 +124,7 @@ def with_values(text: str, values: Iterable[tuple[str, Site, str]]) -> str:
     Each value is (the expression's first line as it stands in its file, its site there, the new text). A line that
     does not occur, or not with these columns, stays.
     """
-    lines = text.splitlines()
+    lines = source_lines(text)
     for code, site, new in sorted(values, key=lambda item: item[1], reverse=True):
         height = site.end_line - site.line
         for first, line in enumerate(lines[: len(lines) - height]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from compilebisect.core.quoting import source_lines
 from compilebisect.core.reduce.script_text import ScriptText
 from compilebisect.core.reduce.unread_names import names_bound, names_read
 
@@ -80,7 +81,7 @@ def kept_lines(text: str, code: str, *, keeps_seeds: bool) -> frozenset[str]:
         keeps_seeds: also those that seed, as they must where results are compared.
     """
     lines = {code} if code else set()
-    for line in map(str.strip, text.splitlines()):
+    for line in map(str.strip, source_lines(text)):
         # The script has to run from any folder and on any device.
         if "__file__" in line or line == "model.to(device)" or (keeps_seeds and "manual_seed(" in line):
             lines.add(line)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
+
+from compilebisect.core import quoting
 from compilebisect.core.repro_case import (
     Call,
     Fill,
@@ -59,19 +63,20 @@ def value_text(value: Value, indent: int = 0, room: int = WIDTH) -> str:
 
 def statement_text(statement: Statement, indent: int = 4) -> str:
     """Return one indented line (or several) for a statement."""
-    head = " " * indent + (f"{statement.target} = " if statement.target else "")
-    return head + value_text(statement.value, indent, WIDTH - len(head) + indent)
+    pad, target = " " * indent, statement.target
+    value = value_text(statement.value, indent, WIDTH - (len(target) + 3 if target else 0))
+    return pad + (quoting.assignment(target, value) if target else value)
 
 
 def _flat(value: Value) -> str:
     if isinstance(value, Literal):
-        return value.text
+        return quoting.expression(value.text)
     if isinstance(value, Ref):
-        return value.name
+        return quoting.expression(value.name)
     if isinstance(value, TensorValue):
         return tensor_text(value)
     if isinstance(value, ViewValue):
-        return f"torch.as_strided({value.base}, {value.shape}, {value.stride}, {value.offset})"
+        return f"torch.as_strided({quoting.expression(value.base)}, {value.shape}, {value.stride}, {value.offset})"
     opening, parts, closing = _parts(value, 0, 1 << 30)
     if isinstance(value, Items) and value.kind == "tuple" and len(parts) == 1:
         closing = "," + closing
@@ -89,9 +94,16 @@ def _parts(value: Value, indent: int, room: int) -> tuple[str, list[str], str]:
         return "{", items, "}"
     if isinstance(value, Call):
         parts = [value_text(item, indent, room) for item in value.args]
-        parts += [f"{name}={value_text(item, indent, room)}" for name, item in value.kwargs]
-        return f"{value.function}(", parts, ")"
+        parts += keyword_parts([(name, value_text(item, indent, room)) for name, item in value.kwargs])
+        return f"{quoting.expression(value.function)}(", parts, ")"
     return _flat(value), [], ""
+
+
+def keyword_parts(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the keyword arguments of a call; those whose names are none in Python come in a dict at the end."""
+    parts = [f"{name}={value}" for name, value in pairs if quoting.is_name(name)]
+    others = [f"{quoting.literal(name)}: {value}" for name, value in pairs if not quoting.is_name(name)]
+    return [*parts, *(["**{" + ", ".join(others) + "}"] if others else [])]
 
 
 def tensor_text(value: TensorValue) -> str:
@@ -133,15 +145,15 @@ def _memory_order(value: TensorValue) -> list[int] | None:
 
 
 def _filled(value: TensorValue, shape: tuple[int, ...]) -> tuple[str, bool]:
-    device = f'"{value.device}"' if value.device else "device"
+    device = quoting.literal(value.device) if value.device else "device"
     size = ", ".join(map(str, shape)) if shape else "()"
     dims = f"({size},)" if len(shape) == 1 else f"({size})" if shape else "()"
     is_integer = value.fill in (Fill.RANDINT, Fill.ARANGE, Fill.VALUES)
     default = "int64" if is_integer else "float32"
-    dtype = "" if value.dtype == default else f", dtype=torch.{value.dtype}"
+    dtype = "" if value.dtype == default else f", dtype=torch.{quoting.name(value.dtype)}"
     end = f"{dtype}, device={device}"
     if value.fill is Fill.SAVED:
-        return f'saved["{value.key}"].to({device})', True
+        return f"saved[{quoting.literal(value.key)}].to({device})", True
     if value.fill is Fill.RANDINT:
         return f"torch.randint({value.low}, {value.high}, {dims}{end})", True
     if value.fill is Fill.BOOL:
@@ -156,7 +168,7 @@ def _filled(value: TensorValue, shape: tuple[int, ...]) -> tuple[str, bool]:
         if value.dtype != "bool" and value.low in (0, 1):
             return f"torch.{'ones' if value.low else 'zeros'}({size}{end})", True
         constant = bool(value.low) if value.dtype == "bool" else value.low
-        return f"torch.full({dims}, {constant!r}{end})", True
+        return f"torch.full({dims}, {quoting.literal(constant)}{end})", True
     is_small_float = value.dtype.startswith("float8")
     if is_small_float:
         end = f", device={device}"
@@ -164,13 +176,14 @@ def _filled(value: TensorValue, shape: tuple[int, ...]) -> tuple[str, bool]:
         if (value.low, value.high) == (0, 1):
             text, is_atom = f"torch.rand({size}{end})", True
         else:
-            text, is_atom = f"torch.empty({size}{end}).uniform_({value.low}, {value.high})", True
+            low, high = quoting.literal(value.low), quoting.literal(value.high)
+            text, is_atom = f"torch.empty({size}{end}).uniform_({low}, {high})", True
     else:
         text, is_atom = f"torch.randn({size}{end})", True
         if value.high != 1:
-            text, is_atom = f"{value.high} * {text}", False
+            text, is_atom = f"{quoting.literal(value.high)} * {text}", False
         if value.low:
-            text, is_atom = f"{value.low} + {text}", False
+            text, is_atom = f"{quoting.literal(value.low)} + {text}", False
     if is_small_float:
         text, is_atom = f"{_atom(text, is_atom)}.to(torch.{value.dtype})", True
     return text, is_atom
@@ -195,30 +208,36 @@ def _range(value: TensorValue, shape: tuple[int, ...], end: str) -> str:
     return text if len(shape) == 1 else f"{text}.reshape{shape}"
 
 
-def operator_text(operator: Operator) -> str:
-    """Return the statement of one graph node, without indentation."""
+def operator_lines(operator: Operator) -> list[str]:
+    """Return the statements of one graph node, without indentation."""
     args = [_flat(item) for item in operator.args]
-    keywords = [f"{name}={_flat(item)}" for name, item in operator.kwargs]
-    name = operator.name
+    keywords = keyword_parts([(name, _flat(item)) for name, item in operator.kwargs])
+    name, target = quoting.name(operator.name), operator.target
     if operator.kind == "attribute":
-        return f"{name} = self.{operator.target}"
-    if operator.kind == "method" and operator.target == "__call__":
-        return f"{name} = {args[0]}({', '.join([*args[1:], *keywords])})"
+        return [f"{name} = {quoting.attribute('self', target)}"]
+    if operator.kind == "method" and target == "__call__":
+        return [f"{name} = {args[0]}({', '.join([*args[1:], *keywords])})"]
     if operator.kind == "method":
-        return f"{name} = {_operand(args[0])}.{operator.target}({', '.join([*args[1:], *keywords])})"
-    if operator.target in _INPLACE and len(args) == 2:
-        return f"{name} = {args[0]}; {name} {_INPLACE[operator.target]} {args[1]}"
-    if operator.target in _INFIX and len(args) == 2 and not keywords:
-        return f"{name} = {_operand(args[0])} {_INFIX[operator.target]} {_operand(args[1])}"
-    if operator.target in _PREFIX and len(args) == 1:
-        return f"{name} = {_PREFIX[operator.target]}{_operand(args[0])}"
-    if operator.target == "operator.getitem" and len(args) == 2:
-        return f"{name} = {_operand(args[0])}[{_subscript(operator.args[1])}]"
-    if operator.target == "operator.setitem" and len(args) == 3:
-        return f"{_operand(args[0])}[{_subscript(operator.args[1])}] = {args[2]}"
-    if operator.target == "getattr" and len(args) == 2 and args[1].strip("'\"").isidentifier():
-        return f"{name} = {_operand(args[0])}.{args[1].strip(chr(39))}"
-    return f"{name} = {operator.target}({', '.join([*args, *keywords])})"
+        return [f"{name} = {quoting.attribute(_operand(args[0]), target)}({', '.join([*args[1:], *keywords])})"]
+    if target in _INPLACE and len(args) == 2:
+        return [f"{name} = {args[0]}", f"{name} {_INPLACE[target]} {args[1]}"]
+    if target in _INFIX and len(args) == 2 and not keywords:
+        return [f"{name} = {_operand(args[0])} {_INFIX[target]} {_operand(args[1])}"]
+    if target in _PREFIX and len(args) == 1:
+        return [f"{name} = {_PREFIX[target]}{_operand(args[0])}"]
+    if target == "operator.getitem" and len(args) == 2:
+        return [f"{name} = {_operand(args[0])}[{_subscript(operator.args[1])}]"]
+    if target == "operator.setitem" and len(args) == 3:
+        return [f"{_operand(args[0])}[{_subscript(operator.args[1])}] = {args[2]}"]
+    if target == "getattr" and len(args) == 2 and quoting.is_name(attribute := _text_of(operator.args[1])):
+        return [f"{name} = {_operand(args[0])}.{attribute}"]
+    return [f"{name} = {quoting.expression(target)}({', '.join([*args, *keywords])})"]
+
+
+def _text_of(value: Value) -> object:
+    """Return the text that a literal holds, None for anything else."""
+    node = ast.parse(value.text, mode="eval").body if isinstance(value, Literal) else None
+    return node.value if isinstance(node, ast.Constant) else None
 
 
 def _operand(text: str) -> str:
@@ -242,12 +261,12 @@ def graph_text(graph: Graph, name: str) -> str:
     if graph.children or graph.constants:
         lines += ["    def __init__(self, device):", "        super().__init__()"]
         lines += [
-            f"        self.{attribute} = {_class_name(name, attribute)}({'device' if _takes_device(child) else ''})"
+            _own_attribute(attribute, f"{_class_name(name, attribute)}({'device' if _takes_device(child) else ''})")
             for attribute, child in graph.children
         ]
-        lines += [f"        self.{attribute} = {tensor_text(value)}" for attribute, value in graph.constants]
+        lines += [_own_attribute(attribute, tensor_text(value)) for attribute, value in graph.constants]
         lines.append("")
-    inputs = [item.name for item in graph.inputs]
+    inputs = [quoting.name(item.name) for item in graph.inputs]
     head = f"    def forward({', '.join(['self', *inputs])}):"
     if len(head) > WIDTH:
         head = "    def forward(\n        self,\n" + "".join(f"        {item},\n" for item in inputs) + "    ):"
@@ -255,6 +274,10 @@ def graph_text(graph: Graph, name: str) -> str:
     lines += _operator_lines(graph)
     lines.append(f"        return {value_text(graph.output, 8)}")
     return "\n\n\n".join([*parts, "\n".join(lines)])
+
+
+def _own_attribute(name: str, value: str) -> str:
+    return f"        {quoting.assignment(quoting.attribute('self', name), value)}"
 
 
 def _operator_lines(graph: Graph) -> list[str]:
@@ -267,13 +290,13 @@ def _operator_lines(graph: Graph) -> list[str]:
             indent = max(8, indent - 4)
             continue
         if operator.module and operator.module != module:
-            lines.append(" " * indent + f"# {operator.module}")
+            lines.append(" " * indent + f"# {quoting.comment(operator.module)}")
         module = operator.module
         if operator.target.endswith("_enter_autocast"):
             lines.append(" " * indent + _autocast(operator))
             indent += 4
             continue
-        lines += [" " * indent + line for line in operator_text(operator).split("; ")]
+        lines += [" " * indent + line for line in operator_lines(operator)]
     return lines
 
 
@@ -293,4 +316,4 @@ def _takes_device(graph: Graph) -> bool:
 
 
 def _class_name(parent: str, attribute: str) -> str:
-    return f"{parent}{''.join(part.capitalize() for part in attribute.split('_'))}"
+    return quoting.name(f"{parent}{''.join(part.capitalize() for part in attribute.split('_'))}")

@@ -26,19 +26,21 @@ def row_lines(case: ReproCase) -> list[str]:
 def judging_lines(case: ReproCase) -> list[str]:
     """Return the lines that set `again` to whether `texts` tell of the recompile: same function, same guard."""
     evidence = case.fault.evidence
-    marks = ", ".join(repr(mark) for mark in evidence["marks"])
-    function = evidence["recompiles"][-1]["function"]
+    marks = ", ".join(repr(str(mark)) for mark in evidence["marks"])
+    function = str(evidence["recompiles"][-1]["function"])
     if evidence["between_instances"]:
+        told = f"function: '{function}'"
         return [
-            f"    hits = [t for t in texts if 'hit config.recompile_limit' in t and \"function: '{function}'\" in t]",
+            f"    hits = [t for t in texts if 'hit config.recompile_limit' in t and {told!r} in t]",
             f"    again = any(mark in text for text in hits for mark in ({marks},))",
         ]
+    begins = f"Recompiling function {function} "
     # A number is made dynamic when it changes for the first time, which is no fault.
     is_number = evidence["cause"] == Cause.VALUE.value and not evidence["is_attribute"]
     least = 2 if is_number else min(evidence["count"], 2)
     lines = [
         "    # The third line tells why the latest code did not fit, those behind it why older code did not.",
-        f"    reasons = [t.splitlines()[2] for t in texts if t.startswith('Recompiling function {function} ')]",
+        f"    reasons = [t.splitlines()[2] for t in texts if t.startswith({begins!r})]",
     ]
     if evidence["cause"] == Cause.SIZE.value and not _is_of_size_one(case):
         lines += [

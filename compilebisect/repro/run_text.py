@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import ast
+import math
 from typing import Any
 
 import msgspec
 
+from compilebisect.core import quoting
 from compilebisect.core.outcome import Kind
 from compilebisect.core.repro_case import Items, Ref, ReproCase, TensorValue
 from compilebisect.repro.expression import statement_text
@@ -38,7 +40,8 @@ def _contexts(case: ReproCase) -> str:
     modes = {"no_grad": ["torch.no_grad()"], "inference": ["torch.inference_mode()"]}.get(case.context.grad_mode, [])
     modes = [] if case.train else modes
     modes += [
-        f'torch.autocast("{kind}", dtype=torch.{dtype.removeprefix("torch.")})' for kind, dtype in case.context.autocast
+        f"torch.autocast({quoting.literal(kind)}, dtype=torch.{quoting.name(dtype.removeprefix('torch.'))})"
+        for kind, dtype in case.context.autocast
     ]
     return ", ".join(modes)
 
@@ -49,8 +52,9 @@ def compile_text(case: ReproCase, function: str, backend: str | None = None) -> 
 
 
 def _compile_options(case: ReproCase, backend: str | None) -> list[str]:
-    options = [f'backend="{backend or case.backend}"'] if (backend or case.backend) != "inductor" else []
-    options += [f'mode="{case.mode}"'] if case.mode else []
+    backend = backend or case.backend
+    options = [f"backend={quoting.literal(backend)}"] if backend != "inductor" else []
+    options += [f"mode={quoting.literal(case.mode)}"] if case.mode else []
     return options + ([f"dynamic={case.dynamic}"] if case.dynamic is not None else [])
 
 
@@ -61,7 +65,8 @@ def in_place_lines(case: ReproCase, backend: str | None = None) -> list[str]:
     for way in case.in_place:
         method = way.partition(":")[2]
         if method:
-            lines.append(f"    part.{method} = {compile_text(case, f'part.{method}', backend)}")
+            attribute = quoting.attribute("part", method)
+            lines.append(f"    {quoting.assignment(attribute, compile_text(case, attribute, backend))}")
         else:
             lines.append(f"    part.compile({', '.join(_compile_options(case, backend))})")
     return lines
@@ -70,7 +75,7 @@ def in_place_lines(case: ReproCase, backend: str | None = None) -> list[str]:
 def callee(case: ReproCase) -> str:
     """Return the expression that is compiled."""
     method = case.program.method if case.program else "forward"
-    return "model" if method == "forward" else f"model.{method}"
+    return "model" if method == "forward" else quoting.attribute("model", method)
 
 
 def run_lines(case: ReproCase) -> list[str]:
@@ -123,8 +128,9 @@ def run_function(case: ReproCase) -> str:
             lines.append("    torch.autograd.backward(outputs, [torch.randn_like(leaf) for leaf in outputs])")
     lines += _result_lines(case, what)
     text = "\n".join(lines)
-    helpers = [_LEAVES] if "leaves(" in text else []
-    helpers += [_cotangents_function(case)] if "cotangents()" in text else []
+    used = quoting.names_in(text)
+    helpers = [_LEAVES] if "leaves" in used else []
+    helpers += [_cotangents_function(case)] if "cotangents" in used else []
     helpers += [_OUTLINE] if what == "structure" else []
     return "\n\n\n".join([*helpers, text])
 
@@ -194,7 +200,7 @@ def _plain_outputs(case: ReproCase) -> str:
 
 def compare_lines(case: ReproCase) -> list[str]:
     """Return the body of a function that tells how `compiled` differs from `eager`, for the case's type alone."""
-    what = case.fault.type
+    what = quoting.name(case.fault.type)
     if what in ("values", "mutation"):
         return _value_lines(case, what)
     if what == "nonfinite":
@@ -236,11 +242,15 @@ def _value_lines(case: ReproCase, what: str) -> list[str]:
         f"        {shape}",
         "    for pair in zip(eager, compiled):",
         "        one, other = (leaf.to(torch.promote_types(leaf.dtype, torch.float64)) for leaf in pair)",
-        f"        # {source}",
-        f"        wrong = ~torch.isclose(other, one, rtol={rtol:g}, atol={atol:g}, equal_nan=True)",
+        f"        # {quoting.comment(source)}",
+        f"        wrong = ~torch.isclose(other, one, rtol={_number(rtol)}, atol={_number(atol)}, equal_nan=True)",
         f"        if ({is_counted}).any():",
         f"            return f'divergence \"{what}\" ({figures})'",
     ]
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if math.isfinite(value) else quoting.literal(float(value))
 
 
 def tolerance(case: ReproCase) -> tuple[float, float, str]:
@@ -264,8 +274,9 @@ def lowest_dtype(case: ReproCase) -> str:
         dtype.removeprefix("torch.") for _, dtype in case.context.autocast
     }
     # Modules that are made by their constructor name their dtype in the text alone.
-    text = "".join(statement_text(statement) for statement in (case.program.statements if case.program else ()))
-    names |= set(re.findall(r"torch\.(b?float\d+)", text))
+    statements = case.program.statements if case.program else ()
+    text = "\n".join(statement_text(statement, indent=0) for statement in statements)
+    names |= {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
     for name in ("bfloat16", "float16", "float32", "float64"):
         if name in names:
             return name

@@ -14,10 +14,12 @@ from typing import Any
 
 import jinja2
 
+from compilebisect.core import quoting
 from compilebisect.core.fingerprint import telling_words
 from compilebisect.core.outcome import Kind
 from compilebisect.core.recompile import CALLS_IN_A_ROW
 from compilebisect.core.repro_case import Graph, Program, ReproCase, Statement, Value
+from compilebisect.error_text import error_line
 from compilebisect.repro.expression import graph_text, statement_text, value_text
 from compilebisect.repro.recompile_text import judging_lines, row_lines
 from compilebisect.repro.run_text import compare_lines, run_function, run_lines
@@ -39,7 +41,7 @@ _STANDARD_BY_KIND = {
     Kind.CRASH: ("json", "multiprocessing", "signal"),
     Kind.TIMEOUT: ("json", "multiprocessing", "signal"),
 }
-_NEW = '''def new(cls, **attributes):
+_NEW = '''def new(cls, /, **attributes):
     """Make an object from its class and attributes alone; its constructor is not called."""
     result = cls.__new__(cls)
     result.__dict__.update(attributes)
@@ -57,18 +59,18 @@ _STRIDED = '''def strided(values, stride):
     first = values[tuple(slice(0, 1) if step == 0 else slice(None) for step in stride)]
     result = torch.empty_strided(first.shape, stride, dtype=values.dtype, device=values.device)
     return result.copy_(first).expand(values.shape)'''
-_FUNCTIONS = (("new_module(", _NEW_MODULE), ("new(", _NEW), ("cast(", _CAST), ("strided(", _STRIDED))
+_FUNCTIONS = (("new_module", _NEW_MODULE), ("new", _NEW), ("cast", _CAST), ("strided", _STRIDED))
 
 
 class UnwritableCase(Exception):
-    """No template exists for the fault's kind."""
+    """No script can be written for a case; the message says why."""
 
 
 def write_script(case: ReproCase, path: Path) -> None:
     """Write the script of a case to `path`, and its tensors beside it where it needs any.
 
     Raises:
-        UnwritableCase: for a kind of fault that no script shows.
+        UnwritableCase: see `script_text`.
     """
     write_text(case, script_text(case, script_dir=path.parent), path)
 
@@ -92,8 +94,18 @@ def script_text(case: ReproCase, *, script_dir: Path) -> str:
         script_dir: where the script will lie; folders of the user's files are given relative to it.
 
     Raises:
-        UnwritableCase: for a kind of fault that no script shows.
+        UnwritableCase: for a kind of fault that no script shows, and where a part of the case is no Python.
     """
+    try:
+        text = _script_text(case, script_dir)
+        text.encode("utf-8")
+        ast.parse(text)
+    except (quoting.NotPython, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UnwritableCase(f"what the script needs cannot be written as Python: {error_line(error)}") from error
+    return text
+
+
+def _script_text(case: ReproCase, script_dir: Path) -> str:
     template = _TEMPLATES.get(case.fault.kind)
     if template is None:
         raise UnwritableCase(f"no script shows a {case.fault.kind.value}")
@@ -101,11 +113,12 @@ def script_text(case: ReproCase, *, script_dir: Path) -> str:
     build = [_plainly_made(line, definitions) for line in build]
     made = f"model, {_calls(case)}" if case.fault.kind is Kind.RECOMPILE else f"model, {args}, {kwargs}"
     body = "\n".join([*definitions, "def make(device):", *build, f"    return {made}"])
-    functions = [text for call, text in _FUNCTIONS if re.search(rf"(?<![\w.]){re.escape(call)}", body)]
+    used = quoting.names_in(body)
+    functions = [text for name, text in _FUNCTIONS if name in used]
     code = place_code(case)
     settings = _settings(case)
     standard = [f"import {name}" for name in _standard_imports(case)]
-    imports = _imports(case, body + "\n" + "\n".join(functions), settings)
+    imports = _imports(case, used | quoting.names_in("\n".join(functions)), settings)
     values: dict[str, Any] = {
         "head": head_lines(case),
         "future": "from __future__ import annotations" in imports,
@@ -119,7 +132,7 @@ def script_text(case: ReproCase, *, script_dir: Path) -> str:
         "made": made,
         "seed": case.seed,
         "has_file": bool(case.tensor_file),
-        "device": case.device.split(":")[0],
+        "device": quoting.literal(case.device.split(":")[0]),
         "conditions": _conditions(case, code),
         "observed": repr(_observed(case, code)),
         "run": row_lines(case) if case.fault.kind is Kind.RECOMPILE else run_lines(case),
@@ -141,9 +154,10 @@ def place_code(case: ReproCase) -> str:
     if not fault.frames or fault.location is None or case.program is None:
         return ""
     code = fault.location.code.strip()
-    is_taken_along = any(code in line for text in case.definitions for line in text.text.splitlines())
+    is_taken_along = any(code in line for text in case.definitions for line in quoting.source_lines(text.text))
     # A line of a library is there when the library is; one of the user that was not taken along calls the module.
-    is_library_line = not case.definitions and any(line.split()[1].split(".")[0] != "torch" for line in case.imports)
+    modules = [line.split()[1:2] for line in case.imports]
+    is_library_line = not case.definitions and any(module[0].split(".")[0] != "torch" for module in modules if module)
     return code if is_taken_along or case.imports_user_code or is_library_line else ""
 
 
@@ -154,12 +168,18 @@ def with_deadline(text: str, deadline_s: float) -> str:
 
 def saved_keys(text: str) -> tuple[str, ...]:
     """Return the keys of the tensors that a script takes from its file; `state.` stands for a whole state."""
-    return (*re.findall(r'saved\["([^"]+)"\]', text), *(["state."] if '"state."' in text else []))
+    keys = [
+        node.slice.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "saved"
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+    ]
+    return (*keys, *(["state."] if '"state."' in text else []))
 
 
 def line_count(text: str) -> int:
     """Count the lines of a script that are neither empty nor comments."""
-    return sum(1 for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))
+    return sum(1 for line in quoting.source_lines(text) if line.strip() and not line.strip().startswith("#"))
 
 
 @functools.cache
@@ -190,7 +210,7 @@ def _program_parts(case: ReproCase) -> tuple[list[str], list[str], str, str]:
 
 def _standard_imports(case: ReproCase) -> list[str]:
     names = {*_STANDARD, *_STANDARD_BY_KIND.get(case.fault.kind, ())}
-    if case.fault.kind is Kind.RECOMPILE and any("re.search(" in line for line in judging_lines(case)):
+    if case.fault.kind is Kind.RECOMPILE and "re" in quoting.names_in(textwrap.dedent("\n".join(judging_lines(case)))):
         names.add("re")
     return sorted(names)
 
@@ -198,7 +218,7 @@ def _standard_imports(case: ReproCase) -> list[str]:
 def _call_texts(args: tuple[Value, ...], kwargs: tuple[tuple[str, Value], ...]) -> tuple[str, str]:
     return (
         f"({', '.join(value_text(item) for item in args)}{',' if len(args) == 1 else ''})",
-        "{" + ", ".join(f'"{name}": {value_text(item)}' for name, item in kwargs) + "}",
+        "{" + ", ".join(f"{quoting.literal(name)}: {value_text(item)}" for name, item in kwargs) + "}",
     )
 
 
@@ -227,9 +247,9 @@ def _graph_parts(graph: Graph, definitions: list[str]) -> tuple[list[str], list[
     build = [f"    model = Repro({'device' if graph.children or graph.constants else ''})"]
     build += [statement_text(statement) for statement in graph.memory]
     for item in graph.inputs:
-        comment = f"  # {item.origin}" if item.origin else ""
+        comment = f"  # {quoting.comment(item.origin)}" if item.origin else ""
         build.append(statement_text(Statement(item.name, item.value)) + comment)
-    names = [item.name for item in graph.inputs]
+    names = [quoting.name(item.name) for item in graph.inputs]
     args = f"({', '.join(names)}{',' if len(names) == 1 else ''})"
     if len(args) > 80:
         args = "(\n" + textwrap.indent("".join(f"{name},\n" for name in names), " " * 8) + "    )"
@@ -244,14 +264,13 @@ def _settings(case: ReproCase) -> list[str]:
     for name, value in settings:
         module = re.match(r"torch\.\w+\.config|torch\.\w+", name)
         lines += [f"import {module[0]}"] if module else []
-        lines.append(f"{name} = {value}")
+        lines.append(f"{quoting.dotted_name(name)} = {quoting.expression(value)}")
     return list(dict.fromkeys(lines))
 
 
-def _imports(case: ReproCase, body: str, settings: list[str]) -> list[str]:
-    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+def _imports(case: ReproCase, used: set[str], settings: list[str]) -> list[str]:
     lines = ["import torch", *(line for line in settings if line.startswith("import "))]
-    for line in sorted(case.imports):
+    for line in map(quoting.import_statement, sorted(case.imports)):
         if "__future__" in line or any(name in used for name in _imported_names(line)):
             lines.append(line)
     if case.tensor_file:
@@ -260,21 +279,22 @@ def _imports(case: ReproCase, body: str, settings: list[str]) -> list[str]:
 
 
 def _imported_names(line: str) -> list[str]:
-    node = ast.parse(line).body[0]
+    (node,) = ast.parse(line).body
     assert isinstance(node, ast.Import | ast.ImportFrom)
     return [alias.asname or alias.name.split(".")[0] for alias in node.names]
 
 
 def _user_imports(case: ReproCase) -> list[str]:
-    return [
-        f"from {file.module} import {', '.join(file.names)}" if file.names else f"import {file.module}"
-        for file in case.user_files
-    ]
+    lines = []
+    for file in case.user_files:
+        module, names = quoting.dotted_name(file.module), ", ".join(map(quoting.name, file.names))
+        lines.append(f"from {module} import {names}" if names else f"import {module}")
+    return lines
 
 
 def _user_folders(case: ReproCase, script_dir: Path) -> str:
     folders = [os.path.relpath(file.folder, script_dir.resolve()) for file in case.user_files]
-    return "".join(f"{json.dumps(folder)}, " for folder in dict.fromkeys(folders)).rstrip()
+    return "".join(f"{quoting.literal(folder)}, " for folder in dict.fromkeys(folders)).rstrip()
 
 
 def _conditions(case: ReproCase, code: str) -> str:
@@ -296,4 +316,4 @@ def _observed(case: ReproCase, code: str) -> str:
 def _process_same(case: ReproCase) -> str:
     if case.fault.kind is Kind.TIMEOUT:
         return 'seen.startswith("timeout")'
-    return f"{json.dumps(case.fault.type)} in seen"
+    return f"{quoting.literal(case.fault.type)} in seen"

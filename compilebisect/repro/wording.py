@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 
 from compilebisect.core.outcome import Kind
+from compilebisect.core.quoting import comment
 from compilebisect.core.repro_case import ReproCase
 
 _TITLES = {
@@ -24,8 +26,8 @@ _EXPECTED = {
     Kind.CRASH: "a process that ends as in eager mode",
     Kind.TIMEOUT: "an end within {deadline} s",
 }
-# The last line of each script's head, by which a script is known as one of ours.
-_STATUS_LINE = "Exit status: 1 the fault shows, 0 it does not, 125 this cannot be told."
+_FIRST_WORDS = "torch.compile:"
+_LAST_LINE = "Exit status: 1 the fault shows, 0 it does not, 125 this cannot be told."
 # Folders of a machine that a message may quote; addresses of pages are none.
 _FOLDERS = re.compile(r"(?<![/\w])(?:[A-Za-z]:)?[/\\](?:[^\s'\":,()/\\]+[/\\])+(?=[^\s'\":,()/\\]+)")
 
@@ -36,9 +38,12 @@ def expected_text(case: ReproCase) -> str:
 
 
 def head_lines(case: ReproCase) -> list[str]:
-    """Return the lines of the comment at the script's head, ready for a bug report; no private paths."""
+    """Return the lines of the comment at the script's head, ready for a bug report; no private paths.
+
+    The first and the last are those by which `is_our_script` knows a script of ours.
+    """
     fault = case.fault
-    lines = [f"torch.compile: {_TITLES[fault.kind]}: {fault.type}", ""]
+    lines = [f"{_FIRST_WORDS} {_TITLES[fault.kind]}: {fault.type}", ""]
     message = without_folders(fault.message).strip()
     if message:
         lines += ["What happens:", *_wrapped(message, limit=12), ""]
@@ -56,13 +61,15 @@ def head_lines(case: ReproCase) -> list[str]:
         files = ", ".join(file.file for file in case.user_files)
         lines.append(f"Needs the user's own code: {files} (set REPRO_CODE to the folder where it lies)")
     lines += [f"Note: {without_folders(note)}" for note in case.notes]
-    lines += ["", _STATUS_LINE]
-    return [line.rstrip() for line in lines]
+    lines += ["", _LAST_LINE]
+    return [comment(line) for line in lines]
 
 
 def is_our_script(text: str) -> bool:
-    """Return whether a script has the head of one of ours."""
-    return text.startswith("# torch.compile: ") and f"\n# {_STATUS_LINE}" in text
+    """Return whether a script begins with the comment that ours begin with."""
+    first, *others = text.split("\n")
+    head = itertools.takewhile(lambda line: line.startswith("#"), others)
+    return first.startswith(f"# {_FIRST_WORDS} ") and f"# {_LAST_LINE}" in map(str.rstrip, head)
 
 
 def without_folders(text: str) -> str:

@@ -16,6 +16,7 @@ from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault, Observation
+from compilebisect.core.quoting import source_lines
 from compilebisect.error_text import error_text
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.break_rounds import BreakRounds, OutOfTime, RunFailed, Traced
@@ -206,7 +207,7 @@ def _mended_text(mend: Mend) -> dict[str, Any] | None:
     site = msgspec.to_builtins(mend.site)
     return {
         "file": mend.file,
-        "code": file_text(mend.file).splitlines()[mend.site.line - 1],
+        "code": source_lines(file_text(mend.file))[mend.site.line - 1],
         "site": site,
         "text": text,
     }

@@ -89,7 +89,7 @@ def class_ids(model: nn.Module) -> dict[type, str]:
 
 
 def _config_digest(path: str, module: nn.Module) -> str:
-    indices = {int(part) for part in path.split(".") if part.isdigit()}
+    indices = {int(part) for part in path.split(".") if part.isdecimal()}
     parts: list[str] = [_extra_repr(module), str(module.training)]
     for name, value in sorted(module.__dict__.items()):
         if name not in _MODULE_INTERNALS:

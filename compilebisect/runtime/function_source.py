@@ -18,6 +18,7 @@ import torch
 
 from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Fault, Frame
+from compilebisect.core.quoting import is_dotted_name
 from compilebisect.core.reduce.script_text import ScriptText
 from compilebisect.core.reduce.statement_edits import behind_kept_lines, without
 from compilebisect.core.repro_case import Call, Definition, Literal, Program, Ref, ReproCase, Statement, Value
@@ -141,6 +142,8 @@ def _first_arguments(function: types.FunctionType, run: Callable[[], Any]) -> di
     if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) or code.co_posonlyargcount:
         raise CannotMakeCase(f"{function.__name__} takes any number of arguments")
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if not all(map(is_dotted_name, (function.__name__, *names))):
+        raise CannotMakeCase("the function at fault, or a parameter of it, has a name that is none in Python")
     seen: list[dict[str, Any]] = []
 
     def look(frame: types.FrameType, event: str, _: Any) -> None:

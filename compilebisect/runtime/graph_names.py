@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import keyword
 import re
 from typing import Any
 
 import torch
+
+from compilebisect.core.quoting import is_name
 
 # Names that the script itself uses where the graph's names stand.
 _TAKEN = frozenset({"torch", "operator", "math", "self", "device", "model", "saved", "Repro"})
@@ -32,7 +33,7 @@ class Names:
 
     def new(self, node: torch.fx.Node, wish: str) -> str:
         """Choose the name of a node."""
-        name = self.fresh(wish if wish.isidentifier() and not keyword.iskeyword(wish) else node.name)
+        name = self.fresh(wish if is_name(wish) else node.name)
         self._by_node[node.name] = name
         is_tensor = isinstance(node.meta.get("example_value"), torch.Tensor)
         if node.op == "placeholder" and is_tensor and not self.tensor:
@@ -83,7 +84,7 @@ def readable_name(name: str) -> str:
     """Turn what Dynamo calls an input into what a person would."""
     text = re.sub(r"^l_(?:self_|kwargs_|args_)?", "", name.lower())
     text = re.sub(r"(?:^|(?<=_))(?:modules|parameters|buffers)_", "", text).strip("_")
-    return text if text and text.isidentifier() else name
+    return text if is_name(text) else name
 
 
 def module_path_of(node: torch.fx.Node) -> str:

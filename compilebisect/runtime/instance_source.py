@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from compilebisect.core.quoting import attribute, is_name, literal
 from compilebisect.core.repro_case import Call, Items, Literal, Ref, Statement, Value
 from compilebisect.error_text import error_text
 from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
@@ -41,9 +42,9 @@ class InstanceBuilder:
         if call is not None:
             self._add(path, call)
             for name, child in module.named_modules():
-                self.values.remember(child, _child_path(path, name))
+                self.values.remember(child, _child_path(module, path, name))
             for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-                self.values.remember(tensor, _child_path(path, name))
+                self.values.remember(tensor, _child_path(module, path, name))
             self._requires_grad(module, path)
             return
         if type(module) in _CONTAINERS:
@@ -70,24 +71,24 @@ class InstanceBuilder:
             self._add("", Call(f"{path}.eval"))
         for name, child in module.named_modules():
             if name and child.training != module.training:
-                self._add(f"{_child_path(path, name)}.training", Literal(repr(child.training)))
+                self._add(f"{_child_path(module, path, name)}.training", Literal(repr(child.training)))
 
     def _add(self, target: str, value: Value) -> None:
         self.values.statements.append(Statement(target, value))
 
     def _child(self, module: torch.nn.Module, path: str, name: str, child: torch.nn.Module | None) -> None:
         if child is None:
-            self._add(f"{path}.{name}", Literal("None"))
+            self._add(attribute(path, name), Literal("None"))
             return
-        target = _child_path(path, name)
-        if name.isidentifier() and not isinstance(module, torch.nn.ModuleDict):
+        target = _child_path(module, path, name)
+        if is_name(name) and not isinstance(module, torch.nn.ModuleDict):
             self.build(child, target)
             return
         # Names such as `0` cannot be assigned to: the statement that makes the child is wrapped instead.
         first = len(self.values.statements)
         self.build(child, target)
         made = self.values.statements[first]
-        value: Value = Call(f"{path}.add_module", (Literal(repr(name)), made.value))
+        value: Value = Call(f"{path}.add_module", (Literal(literal(name)), made.value))
         if isinstance(module, torch.nn.Sequential | torch.nn.ModuleList) and name == _next_name(module, name):
             value = Call(f"{path}.append", (made.value,))
         self.values.statements[first] = Statement("", value)
@@ -96,35 +97,39 @@ class InstanceBuilder:
         for name, item in vars(module).items():
             if name in _BASE_ATTRIBUTES:
                 continue
-            self._set(f"{path}.{name}", item)
+            if not isinstance(name, str):
+                self.values.notes.append(f"an attribute of {path} whose name is no text was left out")
+                continue
+            self._set(path, name, item)
         for name, parameter in module._parameters.items():
             with self.values.seeded():
-                self._set(f"{path}.{name}", parameter, register=f"{path}.register_parameter")
+                self._set(path, name, parameter, register=f"{path}.register_parameter")
         for name, buffer in module._buffers.items():
             is_saved = name not in module._non_persistent_buffers_set
             extra = () if is_saved else (("persistent", Literal("False")),)
             try:
                 with self.values.seeded() if is_saved else nullcontext():
-                    value = self.values.value(buffer, f"{path}.{name}")
+                    value = self.values.value(buffer, attribute(path, name))
             except NotRebuildable as error:
                 self.values.notes.append(f"{path}.{name} was left out: {error_text(error)}")
                 continue
-            self._add("", Call(f"{path}.register_buffer", (Literal(repr(name)), value), extra))
+            self._add("", Call(f"{path}.register_buffer", (Literal(literal(name)), value), extra))
 
-    def _set(self, target: str, item: Any, register: str = "") -> None:
+    def _set(self, path: str, name: str, item: Any, register: str = "") -> None:
+        target = attribute(path, name)
         try:
             value = self.values.value(item, target)
         except NotRebuildable as error:
             self.values.notes.append(f"{target} was left out: {error_text(error)}")
             return
         if register and item is None:
-            self._add("", Call(register, (Literal(repr(target.rpartition(".")[2])), value)))
+            self._add("", Call(register, (Literal(literal(name)), value)))
         else:
             self._add(target, value)
 
     def _hooks(self, module: torch.nn.Module, path: str) -> None:
-        for attribute, register in _HOOKS:
-            for hook in getattr(module, attribute).values():
+        for hooks, register in _HOOKS:
+            for hook in getattr(module, hooks).values():
                 try:
                     value = self.values.value(hook, "")
                 except NotRebuildable as error:
@@ -139,7 +144,7 @@ class InstanceBuilder:
         elif len(flags) > 1:
             for name, parameter in module.named_parameters():
                 if not parameter.requires_grad:
-                    self._add(f"{_child_path(path, name)}.requires_grad", Literal("False"))
+                    self._add(f"{_child_path(module, path, name)}.requires_grad", Literal("False"))
 
     def _constructor(self, module: torch.nn.Module) -> Call | None:
         # torch's own modules keep their arguments as attributes of the same name. The call is used only if it makes
@@ -213,14 +218,20 @@ class InstanceBuilder:
         return Call(self.values.named(type(module)), args)
 
 
-def _child_path(path: str, name: str) -> str:
+def _child_path(module: torch.nn.Module, path: str, name: str) -> str:
+    """Return the expression for what `module`, which is `path`, holds under a dotted name."""
+    held: Any = module
     for part in name.split(".") if name else ():
-        if part.isdigit():
+        is_listed = isinstance(held, torch.nn.Sequential | torch.nn.ModuleList | torch.nn.ParameterList)
+        held = getattr(held, part, None)
+        if is_listed and part.isdecimal() and str(int(part)) == part:
             path = f"{path}[{part}]"
-        elif part.isidentifier():
+        elif is_name(part):
             path = f"{path}.{part}"
+        elif isinstance(held, torch.nn.Module):
+            path = f"{path}.get_submodule({literal(part)})"
         else:
-            path = f"{path}.get_submodule({part!r})"
+            path = attribute(path, part)
     return path
 
 

@@ -89,7 +89,7 @@ def _output_at(output: Any, path: str) -> Any:
     for step in _STEP.findall(path):
         if isinstance(value, Mapping) and step in value:
             value = value[step]
-        elif isinstance(value, (list, tuple)) and step.isdigit() and int(step) < len(value):
+        elif isinstance(value, (list, tuple)) and step.isdecimal() and int(step) < len(value):
             value = value[int(step)]
         elif hasattr(value, step) and not isinstance(value, torch.Tensor):
             value = getattr(value, step)

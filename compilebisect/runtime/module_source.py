@@ -16,6 +16,7 @@ from compilebisect.core.break_evidence import mended_texts
 from compilebisect.core.call import CallContext
 from compilebisect.core.mended_source import with_values
 from compilebisect.core.outcome import Fault
+from compilebisect.core.quoting import is_name
 from compilebisect.core.repro_case import Definition, Literal, Program, Ref, ReproCase, Statement, UserFile, Value
 from compilebisect.error_text import error_text
 from compilebisect.runtime.instance_source import InstanceBuilder
@@ -179,7 +180,9 @@ def call_arguments(
 
 
 def _argument(values: ValueBuilder, name: str, item: Any) -> Value:
-    variable = f"{name}_" if name in _TAKEN or keyword.iskeyword(name) or not name.isidentifier() else name
+    variable = f"{name}_" if name in _TAKEN or keyword.iskeyword(name) else name
+    if not is_name(variable):  # any text is a key of `**kwargs`
+        variable = f"argument_{len(values.statements)}"
     value = values.value(item, variable)
     if isinstance(value, Literal | Ref):
         return value

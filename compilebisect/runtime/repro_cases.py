@@ -15,6 +15,8 @@ from compilebisect.core.messages import ProbeOrder, ReproOrder, variant_folder
 from compilebisect.core.module_tree import OPTIMIZER_PATH, GoldenCall
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.repro_case import ReproCase
+from compilebisect.error_text import error_line
+from compilebisect.errors import CannotTestError
 from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.function_source import function_case
@@ -68,8 +70,11 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         "deadline_s": order.deadline_s,
         "environment": order.environment,
     }
+    failures: list[str] = []
     try:
-        cases = list(_cases(session, module, args, kwargs, call, order, common, further_calls))
+        cases = list(_cases(session, module, args, kwargs, call, order, common, further_calls, failures))
+        if not cases and failures:
+            raise CannotTestError(f"no script: {'; '.join(dict.fromkeys(failures))}")
         class_name = type(session.model.get_submodule(order.probe.path)).__name__
         return [msgspec.structs.replace(case, module_class=class_name) for case in cases]
     finally:
@@ -86,6 +91,7 @@ def _cases(
     order: ReproOrder,
     common: dict[str, Any],
     further_calls: list[tuple[tuple[Any, ...], dict[str, Any]]],
+    failures: list[str],
 ) -> Iterator[ReproCase]:
     makers: list[tuple[str, Callable[..., ReproCase], tuple[Any, ...]]] = []
     alone = not order.probe.in_place
@@ -118,6 +124,8 @@ def _cases(
             yield make(*material, **options)
         except CannotMakeCase:
             continue
+        except Exception as error:  # noqa: BLE001 - the model's objects may raise anything when they are looked at
+            failures.append(f"the {name} cannot be described: {error_line(error)}")
     if order.level == "import" and not further_calls:
         settings = session.settings
         file = Path(order.tensors) / f"{order.name}-target.safetensors"

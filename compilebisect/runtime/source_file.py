@@ -9,6 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from compilebisect.core.quoting import source_lines
 from compilebisect.error_text import error_text
 from compilebisect.runtime.user_files import module_file
 
@@ -67,7 +68,7 @@ class SourceFile:
             raise NotExtractable(f"the source of {module} cannot be read: {error_text(error)}") from error
         self.module = module
         self.file = Path(file).name
-        self.lines = text.splitlines()
+        self.lines = source_lines(text)
         self.pieces = [Piece(node, self) for node in tree.body if not _is_main_guard(node)]
         self.has_future_annotations = any(
             isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body

@@ -9,6 +9,7 @@ import sys
 import types
 from typing import Any
 
+from compilebisect.core.quoting import attribute_path, is_dotted_name, literal
 from compilebisect.runtime.torch_internals import operator_name
 
 # Where public spellings are looked for, best first.
@@ -50,12 +51,11 @@ def name_of(value: Any) -> Name:
     """
     operator = operator_name(value)
     if operator:
-        return Name(operator)
+        return Name(attribute_path(operator))
     if isinstance(value, types.ModuleType):
         return _name_of_module(value.__name__)
     if isinstance(value, enum.Enum):
-        cls = name_of(type(value))
-        return Name(f"{cls.text}.{value.name}", cls.statement, module=cls.module, attribute=cls.attribute)
+        return _name_of_member(value)
     try:
         public = _public_names().get(id(value))
     except TypeError:
@@ -71,6 +71,8 @@ def name_of(value: Any) -> Name:
         holder = getattr(holder, part, None)
     if holder is not value:
         raise NotNameable(f"{module}.{qualname} is not the object that goes by that name")
+    if not is_dotted_name(module) or not is_dotted_name(qualname):
+        raise NotNameable(f"{module}.{qualname} is no name in Python")
     if module == "builtins":
         return Name(qualname)
     if module == "torch" or module.startswith("torch."):
@@ -79,7 +81,21 @@ def name_of(value: Any) -> Name:
     return Name(qualname, f"from {module} import {top}", module=module, attribute=top)
 
 
+def _name_of_member(value: enum.Enum) -> Name:
+    cls = name_of(type(value))
+    key = value.name
+    if type(value).__members__.get(key) is value:
+        text = f"{cls.text}.{key}" if is_dotted_name(key) else f"{cls.text}[{literal(key)}]"
+    elif isinstance(value.value, int):  # several flags in one
+        text = f"{cls.text}({int(value.value)})"
+    else:
+        raise NotNameable(f"{value!r} is no member of its class")
+    return Name(text, cls.statement, module=cls.module, attribute=cls.attribute)
+
+
 def _name_of_module(name: str) -> Name:
+    if not is_dotted_name(name):
+        raise NotNameable(f"{name} is no name in Python")
     return Name(name, "" if name == "torch" else f"import {name}", module=name)
 
 

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import functools
 import logging
-import math
 import pathlib
 import re
 import types
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from compilebisect.core.quoting import attribute, literal
 from compilebisect.core.repro_case import Call, Items, Literal, Mapping, Ref, Statement, Value, ViewValue
 from compilebisect.error_text import error_text
 from compilebisect.runtime.key_text import has_identity, key_texts, safe_repr
@@ -150,7 +150,7 @@ class ValueBuilder:
 
     def _inner(self, value: Any, path: str) -> Value:
         if type(value) in _PLAIN:
-            return Literal(repr(value))
+            return Literal(_plain_text(value))
         if type(value) in (float, complex):
             return Literal(_number_text(value))
         made = self.path_of(value)
@@ -234,7 +234,7 @@ class ValueBuilder:
             owner = self.path_of(value.__self__)
             if owner is None:
                 raise NotRebuildable(f"a method of an object that is not part of the model: {value.__name__}")
-            return Literal(f"{owner}.{value.__name__}")
+            return Literal(attribute(owner, value.__name__))
         if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType):
             return Literal(self.named(value))
         try:  # enum members, operators and other objects that a module holds by name
@@ -253,8 +253,8 @@ class ValueBuilder:
             members = [item for _, item in sorted(zip(key_texts(value), value, strict=True), key=lambda pair: pair[0])]
             return Items(kind.__name__, tuple(self._key(item) for item in members))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            fields = tuple((name, self._inner(getattr(value, name), f"{path}.{name}")) for name in value._fields)
-            return Call(self.named(kind), kwargs=fields)
+            named = {name: getattr(value, name) for name in value._fields}
+            return Call(self.named(kind), kwargs=self._attributes(named, path))
         if kind is slice:
             return Call("slice", tuple(self._inner(part, "") for part in (value.start, value.stop, value.step)))
         if kind is range:
@@ -306,7 +306,16 @@ class ValueBuilder:
         return Call("new", (Literal(self.named(cls)),), self._attributes(vars(value), path))
 
     def _attributes(self, attributes: dict[str, Any], path: str) -> tuple[tuple[str, Value], ...]:
-        return tuple((name, self._inner(item, f"{path}.{name}")) for name, item in attributes.items())
+        if not all(isinstance(name, str) for name in attributes):
+            raise NotRebuildable("an object with an attribute whose name is no text")
+        return tuple((name, self._inner(item, attribute(path, name))) for name, item in attributes.items())
+
+
+def _plain_text(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError as error:  # Python prints no integer of more than some thousand digits
+        raise NotRebuildable(str(error)) from error
 
 
 def _is_plain_object(cls: type) -> bool:
@@ -335,6 +344,4 @@ def _reading(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
 
 
 def _number_text(value: float | complex) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    return repr(value)
+    return literal(value) if isinstance(value, float) else repr(value)

@@ -18,7 +18,6 @@ from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Finding, Repro
 from compilebisect.core.unit_result import IntroducedFault
 from compilebisect.error_text import error_line
-from compilebisect.errors import CompilebisectError
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.proofs import Prover
 from compilebisect.search.report_folder import SUFFIXES, ReportFolder
@@ -29,7 +28,6 @@ _COPIES = 6
 UNPROVABLE = (Kind.SLOWDOWN,)
 # How often a thread that was called off is looked at.
 _POLL_S = 0.05
-_NO_SCRIPT = Repro(path="", note="no script could be written: the module cannot be rebuilt outside its model")
 
 
 class _Proof(msgspec.Struct):
@@ -172,14 +170,13 @@ class BackgroundProofs:
                 proof.stem = self._folder.free_stem(f"early_{next(self._numbers)}")
                 script = self._folder.path / f".{proof.stem}.py"
                 try:
-                    repro = prover.prove(proof.item, script) or _NO_SCRIPT
+                    repro = prover.prove(proof.item, script)
                 except KeyboardInterrupt:
                     unproved = prover.unproved("interrupted before it was proved in a fresh process")
                     proof.repro = None if unproved is None else self._named(proof, unproved)
                     return
-                except (CompilebisectError, OSError) as error:
-                    why = error.what if isinstance(error, CompilebisectError) else error_line(error)
-                    note = f"its proof failed: {why}"
+                except Exception as error:  # noqa: BLE001 - what costs a script must not cost the finding
+                    note = f"no script: its proof failed: {error_line(error)}"
                     repro = Repro(path="", note=note)
                     with contextlib.suppress(OSError):  # a full disk does not take the script either
                         repro = prover.unproved(note) or repro

@@ -11,6 +11,7 @@ import msgspec
 
 from compilebisect.core.messages import Answer, KeepTensorsOrder, ReproOrder
 from compilebisect.core.outcome import Rung
+from compilebisect.core.quoting import literal
 from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.core.unit_result import IntroducedFault, Probe
@@ -33,6 +34,7 @@ from compilebisect.search.bisection import Bisection
 from compilebisect.search.reducing import Reduced, Reduction
 from compilebisect.search.script_runner import ScriptRunner
 
+_CANNOT_BE_REBUILT = "the module cannot be rebuilt outside its model"
 LEVELS = ("standalone", "saved", "import")
 _CASES_TIMEOUT_S = 300.0
 # Beyond its own deadline a script needs time to import torch and to run eager.
@@ -59,21 +61,23 @@ class Prover:
         self._runner = ScriptRunner(bisection.errands, fresh_interpreter=bisection.needs_fresh_interpreter)
         self._trials = bisection.scratch / "trials"
         self._written: tuple[ReproCase, Path, int] | None = None  # the script of the present fault
+        self._unwritable: list[str] = []
         self.what = ""
 
-    def prove(self, item: IntroducedFault, script: Path) -> Repro | None:
-        """Write the script of a fault to `script`, shrink it and prove it; None where none could be written."""
+    def prove(self, item: IntroducedFault, script: Path) -> Repro:
+        """Write the script of a fault to `script`, shrink it and prove it; the entry says why where there is none."""
         self._written = None
+        self._unwritable = []
         self.what = f"{item.fault.kind.value} in {item.path or 'the root'}"
         self._say("writing a script")
         runs = self._bisection.settings.repro_runs if self._bisection.settings.reduce_seconds > 0 else 0
         with Standby(runs, python=sys.executable, env=self._environment) as standby:
             return self._prove(item, script, standby)
 
-    def _prove(self, item: IntroducedFault, script: Path, standby: Standby) -> Repro | None:
+    def _prove(self, item: IntroducedFault, script: Path, standby: Standby) -> Repro:
         found = self._first_that_shows(self._cases(item, script.stem), script)
         if found is None:
-            return None
+            return Repro(path="", note=f"no script: {'; '.join(dict.fromkeys(self._unwritable)) or _CANNOT_BE_REBUILT}")
         case, first = found
         write_script(case, script)
         self._written = (case, script, case.operator_count)
@@ -113,7 +117,8 @@ class Prover:
             trial = self._trials / script.name
             try:
                 write_script(case, trial)
-            except UnwritableCase:
+            except UnwritableCase as error:
+                self._unwritable.append(str(error))
                 continue
             end = self._runner.run(trial, timeout_s=self._timeout_s(case), environment=_user_folders(case))
             seen = judge(end, case.fault, place_code(case))
@@ -203,7 +208,7 @@ class Prover:
                 name=name,
                 level=level,
                 deadline_s=min(settings.timeout_s, 60.0),
-                config=tuple((name, repr(value)) for name, value in settings.config),
+                config=tuple((name, literal(value)) for name, value in settings.config),
             )
             payload = msgspec.msgpack.encode(order)
             try:

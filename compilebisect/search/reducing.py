@@ -16,7 +16,7 @@ from compilebisect.core.reduce.graph import smaller_graphs
 from compilebisect.core.reduce.python_source import simplifications
 from compilebisect.core.repro_case import Graph, ReproCase
 from compilebisect.repro.check_part import is_check, kept_lines, may_read_garbage, model_lines, with_joined_move
-from compilebisect.repro.script import place_code, script_text, with_deadline, write_text
+from compilebisect.repro.script import UnwritableCase, place_code, script_text, with_deadline, write_text
 from compilebisect.repro.verify import Proof, Verification, judge
 from compilebisect.repro.wording import expected_text
 from compilebisect.search.script_runner import HANG_S, ScriptRunner
@@ -107,11 +107,11 @@ class Reduction:
         """Shrink; returns False where the budget ended it. An interrupt leaves the best so far."""
         self._hurry()
         settings = simpler_settings(self._case)
-        if not drive(settings, lambda case: self._shows(self._text_of(case)), self._take_case, self._is_over):
+        if not drive(settings, self._shows_case, self._take_case, self._is_over):
             return False
         if self._case.graph is not None:
             steps = smaller_graphs(self._case.graph)
-            if not drive(steps, lambda graph: self._shows(self._text_of_graph(graph)), self._take_graph, self._is_over):
+            if not drive(steps, self._shows_graph, self._take_graph, self._is_over):
                 return False
         is_hang = self._case.fault.kind is Kind.TIMEOUT
         lines = kept_lines(self._text, self._code, keeps_seeds=self._case.fault.kind is Kind.DIVERGENCE)
@@ -148,6 +148,15 @@ class Reduction:
             seen = judge(end, self._case.fault, self._code)
             self._answers[text] = seen.proof is Proof.SHOWN and not self._is_faint(seen)
         return self._answers[text]
+
+    def _shows_case(self, case: ReproCase) -> bool:
+        try:
+            return self._shows(self._text_of(case))
+        except UnwritableCase:
+            return False
+
+    def _shows_graph(self, graph: Graph) -> bool:
+        return self._shows_case(msgspec.structs.replace(self._case, graph=graph))
 
     def _is_faint(self, seen: Verification) -> bool:
         before, after = _relative_difference(self._first.line), _relative_difference(seen.line)
