@@ -13,6 +13,7 @@ from compilebisect.core.report import Finding, Repro
 from compilebisect.core.unit_result import IntroducedFault
 from compilebisect.search import background_proofs
 from compilebisect.search.background_proofs import BackgroundProofs
+from compilebisect.search.report_folder import ReportFolder
 
 
 class _Broken(Exception):
@@ -56,10 +57,12 @@ def test_a_proof_that_raises_leaves_a_note_and_the_other_proofs(
     bisection: Any = types.SimpleNamespace(
         settings=types.SimpleNamespace(check=(Kind.SLOWDOWN,)),
         description=types.SimpleNamespace(device_share=0.0),
-        errands=types.SimpleNamespace(close=lambda: None),
+        errands=types.SimpleNamespace(close=lambda: None, do=lambda function: function()),
         progress=types.SimpleNamespace(script_made=lambda what, repro: None),
     )
-    proofs = BackgroundProofs(bisection, tmp_path, {})
+    proofs = BackgroundProofs(
+        bisection, ReportFolder(str(tmp_path)), {}, on_proved=lambda: None, is_impatient=lambda: False
+    )
     bisection.serve_errands_until = lambda is_over: proofs._thread.join()
     with proofs:
         proofs.finish(verdicts)
