@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "compilebisect"
 # Layers from the top; each may import those below it, and SHARED. The folders of one set are peers.
 LAYERS = ({"cli"}, {"api"}, {"search"}, {"runtime", "workers", "repro", "render"}, {"core"})
 # What everybody may import. They import `core` and each other alone.
-SHARED = {"error_text", "errors", "interrupts", "settings", "progress", "source_files", "streams"}
+SHARED = {"attempt", "error_text", "errors", "interrupts", "settings", "progress", "source_files", "streams"}
 # Modules beside `api` that belong to its layer: parts of the composition root.
 API_PARTS = {"api", "cache_folder", "scratch_folder", "workplace"}
 # Peers that may know each other, with the reason.
@@ -205,6 +206,94 @@ def test_private_torch_names_live_in_one_module() -> None:
         for line, name in private_torch_names(path)
     ]
     assert not faults, "\n" + "\n".join(faults)
+
+
+# Where whatever is raised is caught and not raised again, with the reasons.
+CATCH_ALLS = {
+    "attempt.py": ["the one for the code of others, in workers"],
+    "error_text.py": ["a text that cannot be made", "fields that cannot be read", "a cause that has no text"],
+    "runtime/script_run.py": ["a script ends as it would by itself"],
+    "workers/fork_server.py": ["the server must not live on in a worker"],
+    "search/errands.py": ["what one thread asked of another fails where it was asked for"],
+    "search/background_proofs.py": ["what this thread raises is the main thread's"],
+    "__main__.py": ["the last door"],
+}
+# Where exceptions become text.
+TEXTS_OF_ERRORS = {"error_text.py", "runtime/traceback_text.py"}
+FORMATS_ERRORS = re.compile(r"traceback\.((format|print)_(exc|exception|exception_only)|TracebackException.*)")
+
+
+def catch_alls(tree: ast.AST) -> list[int]:
+    """Return the lines of handlers that take any exception and do not end by raising one."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or re.search(r"\b(Base)?Exception\b", ast.unparse(node.type)))
+        and not isinstance(node.body[-1], ast.Raise)
+    ]
+
+
+def texts_of_errors(tree: ast.AST) -> list[int]:
+    """Return the lines in which an exception is made a text without the functions for that."""
+    has_attempts = any(isinstance(node, ast.Name) and node.id == "attempt" for node in ast.walk(tree))
+    caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
+
+    def is_error(node: ast.AST) -> bool:
+        if isinstance(node, ast.Attribute):
+            return has_attempts and node.attr == "error"
+        return isinstance(node, ast.Name) and node.id in caught | {"error", "exc", "exception", "failure"}
+
+    found = []
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.FormattedValue) and is_error(node.value)
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            is_text = name in ("str", "repr", "format") and any(map(is_error, node.args))
+            is_text |= FORMATS_ERRORS.fullmatch(name) is not None
+        found += [node.lineno] if is_text else []
+    return found
+
+
+def test_any_exception_is_caught_in_few_places() -> None:
+    found = {path.relative_to(PACKAGE).as_posix(): catch_alls(TREES[path]) for path in FILES}
+    faults = [
+        f"compilebisect/{file}:{lines}: {len(lines)} handlers take any exception, {len(CATCH_ALLS.get(file, ()))} may. "
+        "Remedy: call what may raise anything through `attempt`, or name the exceptions."
+        for file, lines in found.items()
+        if len(lines) != len(CATCH_ALLS.get(file, ()))
+    ]
+    assert not faults, "\n" + "\n".join(faults)
+
+
+def test_exceptions_become_text_in_one_place() -> None:
+    faults = [
+        f"compilebisect/{path.relative_to(PACKAGE).as_posix()}:{line}: makes a text of an exception, whose `__str__` "
+        "may raise or return 50 MB. Remedy: use a function of compilebisect/error_text.py."
+        for path in FILES
+        if path.relative_to(PACKAGE).as_posix() not in TEXTS_OF_ERRORS
+        for line in texts_of_errors(TREES[path])
+    ]
+    assert not faults, "\n" + "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_fine"),
+    [
+        ("try:\n  f()\nexcept Exception:\n  pass", False),
+        ("try:\n  f()\nexcept (OSError, BaseException) as e:\n  log(e)", False),
+        ("try:\n  f()\nexcept:\n  pass", False),
+        ("try:\n  f()\nexcept BaseException:\n  undo()\n  raise", True),
+        ("try:\n  f()\nexcept ValueError as e:\n  print(f'{e}')", False),
+        ("try:\n  f()\nexcept ValueError as e:\n  print(str(e))", False),
+        ("ran = attempt(f)\nprint(f'{ran.error!r}')", False),
+        ("traceback.print_exc()", False),
+        ("try:\n  f()\nexcept ValueError as e:\n  print(error_text(e))", True),
+    ],
+)
+def test_the_rules_about_exceptions_tell_right_from_wrong(code: str, is_fine: bool) -> None:
+    tree = ast.parse(code)
+    assert (not catch_alls(tree) and not texts_of_errors(tree)) == is_fine
 
 
 def test_command_line_cannot_reach_torch() -> None:

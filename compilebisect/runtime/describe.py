@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from compilebisect.attempt import attempt
 from compilebisect.core.module_tree import CodeSpan, GoldenCall, ModuleRecord
 from compilebisect.core.outcome import Frame
-from compilebisect.runtime.attempt import attempt
 from compilebisect.source_files import is_user_or_library_file
 
 # More signatures of one module than this are not probed: each costs a compile. What is left out is said.
@@ -57,7 +57,7 @@ def module_records(
                 path=path,
                 class_name=type(module).__name__,
                 class_id=classes[type(module)],
-                config=_config_digest(path, module),
+                config=_config_of(path, module),
                 children=tuple(children),
                 aliases=tuple(aliases.get(path, ())),
                 calls=tuple(calls.get(path, ())),
@@ -88,9 +88,15 @@ def class_ids(model: nn.Module) -> dict[type, str]:
     }
 
 
+def _config_of(path: str, module: nn.Module) -> str:
+    """Return what is equal for modules of a class that are set up alike; one that cannot be read is like no other."""
+    digest = attempt(_config_digest, path, module)
+    return digest.value if digest.error is None else f"#{id(module)}"
+
+
 def _config_digest(path: str, module: nn.Module) -> str:
     indices = {int(part) for part in path.split(".") if part.isdecimal()}
-    parts: list[str] = [_extra_repr(module), str(module.training)]
+    parts: list[str] = [module.extra_repr(), str(module.training)]
     for name, value in sorted(module.__dict__.items()):
         if name not in _MODULE_INTERNALS:
             # A number that only says where the module stands does not make it another unit; instances with other
@@ -102,13 +108,6 @@ def _config_digest(path: str, module: nn.Module) -> str:
     tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
     parts.extend(f"{name}:{_tensor_token(tensor)}" for name, tensor in tensors)
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
-
-
-def _extra_repr(module: nn.Module) -> str:
-    text = attempt(module.extra_repr)
-    if text.error is not None or not isinstance(text.value, str):
-        return f"#{id(module)}"  # without it the module is a unit of its own
-    return text.value
 
 
 def _token(value: Any, depth: int) -> str:

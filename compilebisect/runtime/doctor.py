@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from importlib import metadata, util
 from typing import Any, NamedTuple
 
+from compilebisect.attempt import attempt
 from compilebisect.error_text import error_lines, error_text
-from compilebisect.runtime.attempt import attempt
 
 
 class Check(NamedTuple):

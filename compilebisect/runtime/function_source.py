@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import torch
 
+from compilebisect.attempt import attempt
 from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Fault, Frame
 from compilebisect.core.quoting import is_dotted_name
@@ -23,7 +24,6 @@ from compilebisect.core.reduce.script_text import ScriptText
 from compilebisect.core.reduce.statement_edits import behind_kept_lines, without
 from compilebisect.core.repro_case import Call, Definition, Literal, Program, Ref, ReproCase, Statement, Value
 from compilebisect.error_text import error_text
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.module_source import CannotMakeCase, environment, mended_definitions
 from compilebisect.runtime.source_extract import SourceExtractor
 from compilebisect.runtime.source_file import NotExtractable

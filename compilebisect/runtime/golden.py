@@ -27,7 +27,7 @@ from compilebisect.runtime.describe import MAX_SIGNATURES, first_paths
 from compilebisect.runtime.frames import call_site
 from compilebisect.runtime.kept_values import load_values, save_values
 from compilebisect.runtime.key_text import safe_repr
-from compilebisect.runtime.values import flatten
+from compilebisect.runtime.values import flatten, own_dict
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 # Numbers are part of a signature up to this many signatures; a counter would make each call one of its own.
@@ -269,6 +269,6 @@ def _mark(value: Any, depth: int = 3) -> Any:
         return (type(value).__name__, *(_mark(item, depth - 1) for item in value))
     if depth and isinstance(value, dict):
         return ("dict", *((_mark(key, 0), _mark(item, depth - 1)) for key, item in dict.items(value)))
-    if depth and hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module)) and not callable(value):
+    if depth and own_dict(value) is not None and not isinstance(value, (type, nn.Module)) and not callable(value):
         return (id(value), *((key, _mark(item, depth - 1)) for key, item in vars(value).items()))
     return id(value)

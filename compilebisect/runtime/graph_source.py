@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import torch
 
+from compilebisect.attempt import attempt
 from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Fault, Kind
 from compilebisect.core.reduce.graph import without_operators
@@ -30,7 +31,6 @@ from compilebisect.core.repro_case import (
 )
 from compilebisect.core.repro_case import Mapping as MappingValue
 from compilebisect.error_text import error_text
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.graph_names import Attributes, Names, module_path_of, readable_name
 from compilebisect.runtime.module_source import CannotMakeCase, environment
 from compilebisect.runtime.rerun import run_once

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import torch
 
+from compilebisect.attempt import attempt
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import INSTANCE_MARK, ProbeOrder
 from compilebisect.core.outcome import Fault, Observation
 from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.compare import Comparison, Difference
 from compilebisect.runtime.faults import causes, fault_from_break, fault_from_error, faults_from_comparison
 from compilebisect.runtime.impact import impact_of
@@ -76,7 +76,13 @@ class _Look:
             train=None if loss is None else lambda returned: loss(returned["output"]),
             tolerance=self._order.tolerance_for(""),
         )
-        functions = {path: self._whole.compiled(path, **compile_options(self._order)) for path in self._paths}
+        functions: dict[str, dict[tuple[str, str], Callable[..., Any]]] = {}
+        for path in self._paths:
+            compiled = attempt(self._whole.compiled, path, **compile_options(self._order))
+            if compiled.error is not None:
+                self._take_error(oracle, path, compiled.error)
+                return
+            functions[path] = compiled.value
         if len(self._paths) > 1 and self._is_healthy(oracle, functions):
             return
         for path in self._paths:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from compilebisect.attempt import attempt
 from compilebisect.core.mended_source import Place, Site, callee_site, find_site, wider_site, with_replaced
 from compilebisect.error_text import error_line, error_text
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.changed_code import CannotChange, changed_code, file_tree
 from compilebisect.runtime.values import clone_value
 

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 import torch
 
+from compilebisect.attempt import attempt
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.module_tree import OPTIMIZER_PATH
 from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.compare import Difference
 from compilebisect.runtime.faults import fault_from_break, fault_from_error, faults_from_comparison
 from compilebisect.runtime.golden import load_golden

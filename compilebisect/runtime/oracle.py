@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from compilebisect.attempt import attempt
 from compilebisect.core.call import CallContext
 from compilebisect.core.other_draws import SEEDS, DrawFigures, speaks_against
 from compilebisect.error_text import error_line
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.compare import Comparison, compare_runs
 from compilebisect.runtime.cotangents import Cotangents
 from compilebisect.runtime.draws import DrawStatistics

@@ -16,6 +16,7 @@ import msgspec
 import torch
 from torch import nn
 
+from compilebisect.attempt import attempt
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import INSTANCE_MARK, ProbeOrder
 from compilebisect.core.module_tree import GoldenCall, moved_path
@@ -23,7 +24,6 @@ from compilebisect.core.outcome import Fault, Observation
 from compilebisect.core.recompile import Recompiles
 from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.compare import Comparison
 from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.faults import fault_from_error, faults_from_breaks, faults_from_comparison
@@ -96,9 +96,11 @@ def compiled_run(
     started = time.perf_counter()
     on_phase("running")  # where the code was compiled for another instance, Dynamo will not say so
     options = compile_options(order)
-    function = torch.compile(module, **options) if inner is None else compiled_inside(module, inner, **options)
+    compiling = (torch.compile, module) if inner is None else (compiled_inside, module, inner)
+    compiled = attempt(*compiling, **options)  # looks at attributes, which the user's `__getattr__` may answer
+    function = compiled.value if compiled.error is None else module
     with torch_internals.watch_compile(on_phase=on_phase) as watcher:
-        ran = attempt(oracle.run, function)
+        ran = attempt(oracle.run, function) if compiled.error is None else compiled
     record = ran.value if ran.error is None else None
     return Compiled(function, record, ran.error, watcher, time.perf_counter() - started)
 

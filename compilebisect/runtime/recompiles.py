@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from compilebisect.attempt import attempt
 from compilebisect.core.guard_text import Cause, Guard, parse_guard
 from compilebisect.core.outcome import Frame
 from compilebisect.core.recompile import RecompileEvent
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.attribute_writes import write_place
 from compilebisect.runtime.describe import first_paths
 from compilebisect.runtime.frames import frames_of

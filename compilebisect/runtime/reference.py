@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from compilebisect.attempt import attempt
 from compilebisect.error_text import error_line
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.tensor_copy import extent, is_plain, storage_key, without_expanded
 from compilebisect.runtime.values import map_tensors, tensors_in
 

@@ -11,13 +11,13 @@ import msgspec
 import torch
 from torch import nn
 
+from compilebisect.attempt import attempt
 from compilebisect.core.messages import ProbeOrder, ReproOrder, variant_folder
 from compilebisect.core.module_tree import OPTIMIZER_PATH, GoldenCall
 from compilebisect.core.outcome import Fault, Kind, Stage
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.error_text import error_line
 from compilebisect.errors import CannotTestError
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.function_source import function_case
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
@@ -213,11 +213,12 @@ def _graphs(
     torch.compiler.reset()
     base = StateSnapshot(module)
     with fences(module, _relative(order.probe)):
-        compiled = torch.compile(module, backend=collect, dynamic=order.probe.dynamic)
         train = GENERATED if order.probe.train else None
-        # The graphs up to an error are what is wanted; the fault itself is known already.
         seed = order.probe.seed
-        attempt(run_once, compiled, args, kwargs, call.context, seed=seed, snapshot=base, train=train)
+        # The graphs up to an error are what is wanted; the fault itself is known already.
+        compiled = attempt(torch.compile, module, backend=collect, dynamic=order.probe.dynamic)
+        if compiled.error is None:
+            attempt(run_once, compiled.value, args, kwargs, call.context, seed=seed, snapshot=base, train=train)
     base.restore()
     torch.compiler.reset()
     return graphs

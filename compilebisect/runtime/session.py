@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from compilebisect.attempt import attempt
 from compilebisect.core.call import CallContext
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.messages import CaptureOrder, Description
@@ -20,7 +21,6 @@ from compilebisect.core.nearest import did_you_mean
 from compilebisect.error_text import error_line, error_text
 from compilebisect.errors import BadFork, CannotTestError, CompilebisectError, EagerFailure, UsageError
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.describe import module_records, watch_methods
 from compilebisect.runtime.golden import CallLog, Capture, golden_file, watch_calls
 from compilebisect.runtime.inputs import build_inputs, check_signature, load_inputs_function

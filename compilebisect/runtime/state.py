@@ -25,6 +25,7 @@ from compilebisect.runtime.values import (
     flatten,
     has_walked_attributes,
     is_atomic,
+    own_dict,
     slot_names,
 )
 
@@ -267,7 +268,7 @@ def _contents_of(value: Any, path: str) -> list[_Contents]:
     if is_container:
         found.append(_Contents(value, path))
     if has_walked_attributes(value):
-        attributes = getattr(value, "__dict__", None)
+        attributes = own_dict(value)
         if attributes is not None and (is_container or not slot_names(type(value))):
             found.append(_Contents(attributes, f"{path}.", ""))
         elif not is_container:

@@ -15,6 +15,7 @@ import msgspec
 import torch
 from torch import nn
 
+from compilebisect.attempt import attempt
 from compilebisect.core.buckets import bucket_for, named_dims, padded_sizes, size_numbers
 from compilebisect.core.input_spec import InputSpec, parse_spec
 from compilebisect.core.messages import StrategyOrder
@@ -22,7 +23,6 @@ from compilebisect.core.strategies import Mark, Strategy, StrategyResult, Strate
 from compilebisect.core.strategy_lines import code_lines
 from compilebisect.error_text import error_line, error_text
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.call_clock import CallClock, without_gc
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.padding import Padding
@@ -108,11 +108,11 @@ class _Measured:
         options: dict[str, Any] = {"backend": settings.backend, "dynamic": dynamic}
         if settings.mode is not None:
             options["mode"] = settings.mode
-        compiled = torch.compile(model, **options)
         snapshot = StateSnapshot(model)
         clocks: list[tuple[CallClock, Callable[..., Any]]] = []
 
         def run() -> None:
+            compiled = torch.compile(model, **options)
             for number, (args, kwargs) in enumerate(variants):
                 self.failed_at = f"variant {number + 1}"
                 train = GENERATED if settings.train else None

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
+from compilebisect.attempt import attempt
 from compilebisect.core.call import CallContext
 from compilebisect.core.messages import ProbeOrder, TimingOrder
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.timing import CallTiming, UnitTiming
 from compilebisect.error_text import error_line, error_text
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.call_clock import CallClock, without_gc
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.probe import RootInputs, compile_options, fences, oracle_for

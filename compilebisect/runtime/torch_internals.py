@@ -18,7 +18,7 @@ from torch._dynamo import utils as dynamo_utils
 from torch.fx.experimental import symbolic_shapes
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from compilebisect.error_text import error_text
+from compilebisect.error_text import bounded, error_text
 
 # How the names of the functions begin that Dynamo makes for what follows a graph break.
 RESUME_PREFIX = "torch_dynamo_resume_in_"
@@ -30,6 +30,8 @@ EFFECTS = (RESUMED, REST_SKIPPED, FRAME_SKIPPED)
 # Stands between the text of a break and that of what it led to; both are one `Unsupported`. Source:
 # torch/_dynamo/exc.py (`unimplemented`); torch 2.11 to 2.15.
 _LED_TO = "\n\n*** While handling this graph break, another graph break occurred: ***\n\n"
+# So many characters of what torch says of a break are kept; its own texts are far shorter.
+_LONGEST_BREAK = 20_000
 # What Inductor imports when it is first needed, with all that these import in turn. Compared with `sys.modules` before
 # and after a first compile, on a CPU and on a GPU.
 _FIRST_COMPILE = (
@@ -63,7 +65,9 @@ class BreakEvent:
 
     def __init__(self, error: BaseException, *, effect: str, compiled: types.CodeType) -> None:
         cause = _first_cause(error)
-        message, led_to, _ = str(getattr(cause, "msg", cause)).partition(_LED_TO)
+        text = getattr(cause, "msg", None)
+        text = bounded(text, _LONGEST_BREAK) if isinstance(text, str) else error_text(cause)
+        message, led_to, _ = text.partition(_LED_TO)
         first_line = message.splitlines()[0].strip() if led_to else ""
         self.type: str = first_line or getattr(cause, "gb_type", None) or type(cause).__name__
         self.message = message

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 
 import torch
 
+from compilebisect.attempt import attempt
+from compilebisect.error_text import LONGEST_TRACEBACK, bounded, error_lines
+
 _HIDDEN_FOLDERS = tuple(
     os.path.realpath(folder) + os.sep
     for folder in (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -26,6 +29,11 @@ def user_traceback(exc: BaseException) -> str:
 
     Causes and contexts are kept, each trimmed alike. Where no user frame is left, the exception line stands alone.
     """
+    text = attempt(_trimmed, exc)
+    return bounded(text.value if text.error is None else error_lines(exc), LONGEST_TRACEBACK)
+
+
+def _trimmed(exc: BaseException) -> str:
     formatted = traceback.TracebackException.from_exception(exc)
     _trim(formatted, set())
     return "".join(formatted.format()).rstrip()

@@ -51,8 +51,8 @@ def has_walked_attributes(value: Any) -> bool:
     root = module.partition(".")[0]
     if (root in sys.stdlib_module_names or root == "torch") and not module.startswith(_WALKED_MODULES):
         # `__main__` is listed with the standard library, yet its classes are the user's
-        return module == "__main__" and (hasattr(value, "__dict__") or bool(slot_names(cls)))
-    return hasattr(value, "__dict__") or bool(slot_names(cls))
+        return module == "__main__" and (own_dict(value) is not None or bool(slot_names(cls)))
+    return own_dict(value) is not None or bool(slot_names(cls))
 
 
 def slot_names(cls: type) -> tuple[str, ...]:
@@ -68,10 +68,19 @@ def slot_names(cls: type) -> tuple[str, ...]:
     return tuple(names)
 
 
+def own_dict(value: Any) -> dict[str, Any] | None:
+    """Return the `__dict__` of an object, None where it has none, without asking the user's `__getattr__` for it."""
+    try:
+        found: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found
+
+
 def attributes_of(value: Any) -> dict[str, Any]:
     """Collect the attributes that an object holds itself, those in slots included."""
-    found = {name: getattr(value, name) for name in slot_names(type(value)) if _has_slot(value, name)}
-    found.update(getattr(value, "__dict__", None) or {})
+    found = {name: _slot(value, name) for name in slot_names(type(value)) if _has_slot(value, name)}
+    found.update(own_dict(value) or {})
     return found
 
 
@@ -92,8 +101,9 @@ def entries_of(value: Any) -> list[tuple[str, Any, Any]] | None:
         if has_walked_attributes(value):
             entries += [(f".{k}", k, v) for k, v in attributes_of(value).items() if k not in seen]
         return entries
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return [(f".{name}", name, item) for name, item in zip(value._fields, tuple(value), strict=True)]
+    if isinstance(value, tuple) and hasattr(type(value), "_fields"):
+        fields: tuple[str, ...] = type(value)._fields  # type: ignore[attr-defined] # a named tuple
+        return [(f".{name}", name, item) for name, item in zip(fields, tuple(value), strict=True)]
     if isinstance(value, (list, tuple, collections.deque)):
         entries = [(f"[{index}]", index, item) for index, item in enumerate(value)]
         if type(value) not in (list, tuple, collections.deque) and has_walked_attributes(value):
@@ -179,7 +189,7 @@ class _Rebuilder:
             new = (tuple if isinstance(value, tuple) else frozenset).__new__(cls, items)
         except TypeError:  # struct sequences such as torch.return_types.max refuse tuple.__new__
             return cls(items)
-        if getattr(value, "__dict__", None):
+        if own_dict(value):
             new.__dict__.update({name: self.rebuild(item) for name, item in value.__dict__.items()})
         return new
 
@@ -215,11 +225,11 @@ class _Rebuilder:
         return new
 
     def _copy_attributes(self, value: Any, new: Any) -> None:
-        if getattr(value, "__dict__", None):
+        if own_dict(value):
             new.__dict__.update({name: self.rebuild(item) for name, item in value.__dict__.items()})
         for name in slot_names(type(value)):
             if _has_slot(value, name):
-                object.__setattr__(new, name, self.rebuild(getattr(value, name)))
+                object.__setattr__(new, name, self.rebuild(_slot(value, name)))
 
 
 def _walk(value: Any, path: str, above: frozenset[int], budget: list[int]) -> Iterator[Node]:
@@ -239,7 +249,11 @@ def _key_suffix(key: Any, name: str, dotted: bool) -> str:
 
 def _has_slot(value: Any, name: str) -> bool:
     try:
-        getattr(value, name)
+        _slot(value, name)
     except AttributeError:  # a slot that was never filled
         return False
     return True
+
+
+def _slot(value: Any, name: str) -> Any:
+    return object.__getattribute__(value, name)

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from compilebisect.attempt import attempt
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import ProbeOrder, variant_folder
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault, Observation
 from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
-from compilebisect.runtime.attempt import attempt
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.probe import compile_options, fences

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 import msgspec
 
+from compilebisect.attempt import attempt
 from compilebisect.error_text import traceback_text
 from compilebisect.workers import process_control, protocol, worker
 from compilebisect.workers.protocol import ServerReady, StartFailed, StartWorker, WorkerExited, WorkerStarted
@@ -64,10 +65,9 @@ def preload(modules: Sequence[str]) -> ServerReady:
     started = time.monotonic()
     errors = {}
     for name in modules:
-        try:
-            importlib.import_module(name)
-        except BaseException as exception:  # noqa: BLE001 - libraries raise anything while they are imported
-            errors[name] = worker.error_data(exception)
+        imported = attempt(importlib.import_module, name)
+        if imported.error is not None:  # libraries raise anything while they are imported
+            errors[name] = worker.error_data(imported.error)
     worker.flush_output()  # or each worker would print it again
     # what exists now never dies: keep the collector from touching, and so copying, pages shared with workers
     gc.collect()

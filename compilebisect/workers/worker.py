@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from compilebisect.attempt import attempt
 from compilebisect.error_text import error_text, error_type, traceback_text
 from compilebisect.workers import process_control, protocol
 from compilebisect.workers.protocol import ErrorText, Hello, Note, Reply, Request
@@ -113,17 +114,19 @@ def serve(options: WorkerOptions) -> NoReturn:
 
 def _answer(state: dict[str, Any], request: Request) -> Reply:
     started = time.monotonic()
-    payload: bytes | None = None
-    error: ErrorText | None = None
-    try:
-        payload = resolve(request.function)(state, request.payload)
-        if not isinstance(payload, bytes):
-            raise TypeError(f"{request.function} returned {type(payload).__name__} instead of bytes")
-    except BaseException as exception:  # noqa: BLE001 - this is the border: even SystemExit must become data
-        payload, error = None, error_data(exception)
+    answered = attempt(_handled, state, request)  # this is the border: even SystemExit must become data
+    error = error_data(answered.error) if answered.error is not None else None
     flush_output()
     seconds = time.monotonic() - started
+    payload = answered.value if error is None else None
     return Reply(request.call, seconds, payload, error, retire=bool(state.get("retire")))
+
+
+def _handled(state: dict[str, Any], request: Request) -> bytes:
+    payload = resolve(request.function)(state, request.payload)
+    if not isinstance(payload, bytes):
+        raise TypeError(f"{request.function} returned {type(payload).__name__} instead of bytes")
+    return payload
 
 
 def resolve(function: str) -> Handler:

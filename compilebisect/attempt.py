@@ -1,4 +1,4 @@
-"""The one place of this layer where whatever the code of others raises is caught, and becomes data."""
+"""The one place in which whatever the code of others raises is caught, and becomes data. For worker processes."""
 
 from __future__ import annotations
 
