@@ -14,7 +14,7 @@ from compilebisect.core.json_checks import integer_from_text
 from compilebisect.core.report import Report, report_from_json
 from compilebisect.errors import OutputError, SpecError, UsageError
 from compilebisect.render.wording import CROSS, DASH, TICK, TIMES
-from compilebisect.streams import failure_of
+from compilebisect.streams import new_failure_of
 
 # Enough for the report of any model; what is larger is a device that never ends.
 _MOST_BYTES = 256 << 20
@@ -199,9 +199,9 @@ def check_output() -> None:
     """Check that what was printed to standard output has gone out, or that its reader has left: `show REPORT | head`.
 
     Raises:
-        OutputError: it was closed or full.
+        OutputError: it was closed or full, which is told once.
     """
     sys.stdout.flush()
-    failure = failure_of(sys.stdout)
+    failure = new_failure_of(sys.stdout)
     if failure is not None and failure.errno != errno.EPIPE:
         raise OutputError(failure)
