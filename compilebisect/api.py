@@ -122,7 +122,11 @@ def _bisect(
     progress: ProgressListener,
     interrupts: Interrupts,
 ) -> Report:
-    bisection.open()  # an interrupt up to here leaves nothing to report
+    try:
+        bisection.open()
+    except BaseException:  # an interrupt up to here leaves nothing to report
+        folder.leave()
+        raise
     folder.remove_old()
     keeper = ReportKeeper(bisection, folder, started)
     keeper.save()

@@ -60,6 +60,10 @@ class BadFork(CannotTestError):
     """CUDA cannot be used in this forked process; the supervisor then starts a fresh interpreter."""
 
 
+class LostWorker(CannotTestError):
+    """A worker went down through no fault of what it was asked; another one may do it."""
+
+
 class ReportNotSaved(CompilebisectError):
     """The report could be written nowhere; it is the attribute `report`."""
 

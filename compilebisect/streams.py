@@ -1,7 +1,7 @@
 """The standard streams of the process, so guarded that one that is closed or full ends nothing by itself.
 
 A write to a full disk or to a reader that has gone raises from within whatever library prints, and at the process's end
-makes Python exit with 120. Here it is kept instead, and who wants to know asks `failure_of`.
+makes Python exit with 120. Here it is kept instead, and who wants to know asks `new_failure_of`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class _Guarded(io.FileIO):
     """The raw end of an output stream; after the first failure it takes everything and writes nothing."""
 
     failure: OSError | None = None
+    is_told = False
 
     def write(self, data: ReadableBuffer, /) -> int:
         while self.failure is None:
@@ -58,10 +59,13 @@ def guarded_streams() -> Iterator[None]:
                     setattr(sys, name, saved[name])
 
 
-def failure_of(stream: TextIO | None) -> OSError | None:
-    """Return why not everything that was printed went out; None where all did, as far as that is known."""
+def new_failure_of(stream: TextIO | None) -> OSError | None:
+    """Return, once, why not everything that was printed went out; None where all did, as far as that is known."""
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
-    return raw.failure if isinstance(raw, _Guarded) else None
+    if not isinstance(raw, _Guarded) or raw.is_told:
+        return None
+    raw.is_told = raw.failure is not None
+    return raw.failure
 
 
 def _open_what_is_closed() -> set[int]:

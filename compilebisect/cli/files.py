@@ -5,15 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
+import stat
 import sys
-from typing import Any
+from typing import Any, BinaryIO
 
+from compilebisect.core.json_checks import integer_from_text
 from compilebisect.core.report import Report, report_from_json
 from compilebisect.error_text import error_text
 from compilebisect.errors import OutputError, SpecError, UsageError
 from compilebisect.render.wording import CROSS, DASH, TICK, TIMES
-from compilebisect.streams import failure_of
+from compilebisect.streams import new_failure_of
 
+# Enough for the report of any model; what is larger is a device that never ends.
+_MOST_BYTES = 256 << 20
+_PIPE_PATIENCE_S = 60
 # What takes the place of drawing characters where standard output's encoding lacks them.
 _PLAIN = str.maketrans(
     {
@@ -40,16 +46,44 @@ def read_bytes(path: str, what: str) -> bytes:
     """
     try:
         if path == "-":
-            return sys.stdin.buffer.read()
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
+            if sys.stdin is None:
+                raise UsageError(f"cannot read {what}: standard input is closed", fix="Give the path of a file.")
+            return _bounded(sys.stdin.buffer, path, what)
+        with open(path, "rb", opener=_open_at_once) as file:
+            _wait_for_writer(file, path, what)
+            return _bounded(file, path, what)
+    except (OSError, ValueError) as error:
         if os.path.isdir(path):
             inside = os.path.join(path, "report.json")
             fix = f"Give the file: {inside}" if os.path.isfile(inside) else "Give the path of a file."
             raise UsageError(f"cannot read {what}: this is a folder", where=path, fix=fix) from error
-        reason = error.strerror or error_text(error)
+        reason = (error.strerror if isinstance(error, OSError) else None) or error_text(error)
         raise UsageError(f"cannot read {what}: {reason}", where=path, fix=_near_file(path)) from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _wait_for_writer(file: BinaryIO, path: str, what: str) -> None:
+    """Wait until a pipe has something to read; a plain file always has."""
+    if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+        poll = select.poll()
+        poll.register(file, select.POLLIN)
+        if not poll.poll(_PIPE_PATIENCE_S * 1000):
+            raise UsageError(
+                f"cannot read {what}: nobody wrote to this pipe within {_PIPE_PATIENCE_S} s",
+                where=path,
+                fix="Give the path of a file.",
+            )
+    os.set_blocking(file.fileno(), True)
+
+
+def _bounded(file: BinaryIO, path: str, what: str) -> bytes:
+    data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{what} is larger than {_MOST_BYTES >> 20} MiB", where=path, fix="Give another file.")
+    return data
 
 
 def _near_file(path: str) -> str:
@@ -88,7 +122,12 @@ def read_spec(path: str) -> tuple[Any, str]:
     if not data.strip():
         raise SpecError("the input spec is empty", where=shown, fix="`compilebisect init TARGET` writes a first one.")
     try:
-        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+        value = json.loads(
+            data.decode("utf-8-sig"),
+            object_pairs_hook=_unique_keys,
+            parse_constant=_no_constant,
+            parse_int=integer_from_text,
+        )
     except json.JSONDecodeError as error:
         where = f"{shown}:{error.lineno}:{error.colno}"
         raise SpecError(f"the input spec is no JSON: {error.msg}", where=where, fix="Mend it there.") from error
@@ -98,6 +137,8 @@ def read_spec(path: str) -> tuple[Any, str]:
         raise SpecError("the input spec is nested too deeply", where=shown, fix="Flatten it.") from error
     except _BadJson as error:
         raise SpecError(f"the input spec is no JSON: {error_text(error)}", where=shown, fix="Mend it there.") from error
+    if value is None:
+        raise SpecError("the input spec is null", where=shown, fix="Give an object of arguments, or a list of them.")
     return value, "." if path == "-" else os.path.dirname(path) or "."
 
 
@@ -109,7 +150,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise _BadJson(f"the key {key!r} stands twice in one object")
+            raise _BadJson(f"the key {ascii(key)[:60]} stands twice in one object")
         result[key] = value
     return result
 
@@ -159,9 +200,9 @@ def check_output() -> None:
     """Check that what was printed to standard output has gone out, or that its reader has left: `show REPORT | head`.
 
     Raises:
-        OutputError: it was closed or full.
+        OutputError: it was closed or full, which is told once.
     """
     sys.stdout.flush()
-    failure = failure_of(sys.stdout)
+    failure = new_failure_of(sys.stdout)
     if failure is not None and failure.errno != errno.EPIPE:
         raise OutputError(failure)

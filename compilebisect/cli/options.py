@@ -11,9 +11,11 @@ from typing import Any
 
 import click
 
+from compilebisect.core.json_checks import check_values, integer_from_text
 from compilebisect.core.nearest import did_you_mean
 from compilebisect.core.outcome import Kind
 from compilebisect.error_text import error_text
+from compilebisect.errors import SpecError
 from compilebisect.settings import DEFAULT_REDUCE_SECONDS, DEFAULT_REPRO_RUNS
 
 
@@ -88,13 +90,15 @@ def config_from_text(text: str) -> tuple[str, Any]:
         raise ValueError(
             f"{key!r} is no torch config; give its whole name, such as torch._dynamo.config.cache_size_limit"
         )
-    return key, _value_from_text(value.strip())
+    parsed = _value_from_text(value.strip())
+    _check(parsed)
+    return key, parsed
 
 
 def _value_from_text(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return _json(text)
+    except (ValueError, RecursionError):
         pass
     try:
         value = ast.literal_eval(text)
@@ -119,11 +123,12 @@ def init_from_text(text: str) -> dict[str, Any]:
         ValueError: the text is no JSON, or no object.
     """
     try:
-        value = json.loads(text)
+        value = _json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"is no JSON: {error_text(error)}; write it as in '{{\"hidden\": 64}}'") from error
     if not isinstance(value, dict):
         raise ValueError("must be a JSON object of keyword arguments, as in '{\"hidden\": 64}'")
+    _check(value)
     return value
 
 
@@ -138,12 +143,29 @@ def optimizer_from_text(text: str) -> dict[str, Any]:
             raise ValueError(f"{text!r} names no optimizer; write adamw, or {_OPTIMIZER_FORM}")
         return {"name": text.strip()}
     try:
-        value = json.loads(text)
+        value = _json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"is no JSON: {error_text(error)}; write it as in {_OPTIMIZER_FORM}") from error
     if not isinstance(value.get("name"), str):
         raise ValueError(f"has no 'name'; write it as in {_OPTIMIZER_FORM}")
+    _check(value)
     return dict(value)
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, parse_int=integer_from_text)
+
+
+def _check(value: Any) -> None:
+    """Check that the worker can be handed a value, and the report hold it.
+
+    Raises:
+        ValueError: it is too large, too deep or no text.
+    """
+    try:
+        check_values(value, "it")
+    except SpecError as error:
+        raise ValueError(f"{error.where}: {error.what}") from error
 
 
 _OPTIMIZER_FORM = """'{"name": "sgd", "lr": 0.1}'"""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from compilebisect.core.json_checks import child_path, natural_number, object_with_keys, type_name
+from compilebisect.core.json_checks import check_values, child_path, natural_number, object_with_keys, type_name
 from compilebisect.core.nearest import did_you_mean, quoted
 from compilebisect.core.spec_leaves import LEAF_KINDS, TENSOR_KEYS, LeafParser
 from compilebisect.core.spec_types import (
@@ -59,12 +59,13 @@ def parse_spec(raw: Any) -> InputSpec:
     Raises:
         SpecError: at the first fault.
     """
+    check_values(raw)
     if isinstance(raw, list):
         return InputSpec(args=_args(raw, "", LeafParser({})))
     if not isinstance(raw, dict):
         raise SpecError(f"the spec must be an object or a list, not {type_name(raw)}", where=_ROOT, fix=_FORMS)
     if not _is_long_form(raw):
-        return InputSpec(kwargs=_kwargs(raw, "", LeafParser({})))
+        return _short_form(raw)
     for key in raw:
         if key not in _TOP_KEYS:
             raise _unknown_top_key(key)
@@ -86,6 +87,16 @@ def parse_spec(raw: Any) -> InputSpec:
         train=_train(raw["train"]) if "train" in raw else None,
         tolerances=_tolerances(raw.get("tolerances", {})),
     )
+
+
+def _short_form(raw: Mapping[str, Any]) -> InputSpec:
+    try:
+        return InputSpec(kwargs=_kwargs(raw, "", LeafParser({})))
+    except SpecError as error:
+        # a misspelt section is taken for a parameter, whose leaf then makes no sense
+        near = [(key, did_you_mean(key, _TOP_KEYS, cutoff=0.7)) for key in raw]
+        text = "".join(f"; {key!r} is taken for a parameter of forward{hint}" for key, hint in near if hint)
+        raise SpecError(f"{error.what}{text}", where=error.where, fix=error.fix) from error
 
 
 def _is_long_form(raw: Mapping[str, Any]) -> bool:

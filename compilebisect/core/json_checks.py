@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,10 @@ from compilebisect.errors import SpecError
 
 # The greatest size that torch can hold.
 _MAX_SIZE = 2**63 - 1
+# What fits into 64 bits, with a sign or without.
+_LEAST, _MOST = -(2**63), 2**64 - 1
+# Far more than anybody writes, and little enough for every reader behind us.
+_MOST_LEVELS = 100
 
 
 def child_path(where: str, key: str | int) -> str:
@@ -22,6 +27,60 @@ def child_path(where: str, key: str | int) -> str:
     return f'{where}["{escaped}"]'
 
 
+def integer_from_text(text: str) -> int:
+    """Read an integer of JSON; one with more digits than Python reads at once becomes one that is too large anyway."""
+    return int(text) if len(text) <= 1000 else 10**1000
+
+
+def check_values(raw: Any, root: str = "input spec") -> None:
+    """Check that parsed JSON holds nothing but what can be handed on: no matter where it is meant to go.
+
+    Args:
+        raw: any parsed JSON.
+        root: what an error names where the JSON path is empty.
+
+    Raises:
+        SpecError: a number does not fit 64 bits or is infinite, a string is no Unicode, or it is nested too deeply.
+    """
+    waiting = [(raw, "", 0)]
+    while waiting:
+        value, place, level = waiting.pop()
+        if level > _MOST_LEVELS:
+            short = place if len(place) <= 60 else f"{place[:60]}..."
+            raise SpecError(f"it is nested more than {_MOST_LEVELS} levels deep", where=short, fix="Flatten it.")
+        if isinstance(value, dict):
+            for key in value:
+                _check_text(key, place or root)
+            waiting += [(item, child_path(place, key), level + 1) for key, item in reversed(value.items())]
+        elif isinstance(value, list):
+            waiting += [(item, child_path(place, index), level + 1) for index, item in reversed([*enumerate(value)])]
+        elif isinstance(value, str):
+            _check_text(value, place or root)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise SpecError(
+                f"the number is {'not finite' if value == value else 'no number'}",
+                where=place or root,
+                fix='Give a finite number, or "inf" as a string where a tensor\'s value is meant.',
+            )
+        elif isinstance(value, int) and not _LEAST <= value <= _MOST:
+            raise SpecError(
+                f"{type_name(value)} does not fit 64 bits",
+                where=place or root,
+                fix='Make large numbers in Python: with --inputs, {"call": ...} or a factory function.',
+            )
+
+
+def _check_text(text: str, where: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise SpecError(
+            f"the string {text if len(text) <= 40 else text[:40]!a} is no Unicode text: half of a surrogate pair",
+            where=where,
+            fix="Write the character itself, or both halves.",
+        ) from error
+
+
 def type_name(value: Any) -> str:
     """Return what JSON calls the type of a value, with its article and, where short, the value."""
     if value is None:
@@ -29,7 +88,8 @@ def type_name(value: Any) -> str:
     if isinstance(value, bool):
         return f"the bool {str(value).lower()}"
     if isinstance(value, (int, float)):
-        return f"the number {value}"
+        text = str(value) if not isinstance(value, int) or abs(value) < 10**40 else "of more than 40 digits"
+        return f"the number {text}"
     if isinstance(value, str):
         return f"the string {value!r}" if len(value) <= 40 else "a string"
     return "a list" if isinstance(value, list) else "an object"

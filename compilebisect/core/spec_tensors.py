@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ INITS = ("randn", "rand", "randint", "zeros", "ones", "full", "arange", "eye")
 MEMORY_FORMATS: dict[str, int | None] = {"channels_last": 4, "channels_last_3d": 5, "contiguous_format": None}
 # Without a dtype these give what torch's own functions of that name give; all others take the model's dtype.
 _INTEGER_INITS = ("randint", "arange")
+# As many bytes as an address can tell apart today, and so more than any machine holds.
+_MOST_ELEMENTS = 2**47
 _SPECIAL_FLOATS = ("inf", "-inf", "nan")
 
 
@@ -70,6 +73,8 @@ def parse_tensor(raw: Mapping[str, Any], where: str, dims: Dims, *, shape_where:
     elif "value" in raw:
         raise _belongs_to("value", "full", where)
     low, high = _range(raw, where, dims, dtype, init)
+    stride = _stride(raw, where, dims, shape)
+    _check_extent(shape, stride, shape_where, dims)
     return TensorLeaf(
         where=where,
         shape=shape,
@@ -80,7 +85,7 @@ def parse_tensor(raw: Mapping[str, Any], where: str, dims: Dims, *, shape_where:
         value=value,
         requires_grad=_requires_grad(raw, where, dtype),
         memory_format=_memory_format(raw, where, shape),
-        stride=_stride(raw, where, dims, shape),
+        stride=stride,
         device=_device(raw, where),
     )
 
@@ -89,6 +94,23 @@ def _sizes(raw: Any, where: str, dims: Dims) -> tuple[Size, ...]:
     if not isinstance(raw, list):
         raise SpecError(f"must be a list of sizes, not {type_name(raw)}", where=where, fix='Write [2, "seq", 64].')
     return tuple(_size(item, child_path(where, index), dims) for index, item in enumerate(raw))
+
+
+def _check_extent(shape: tuple[Size, ...], stride: tuple[Size, ...] | None, where: str, dims: Dims) -> None:
+    """Check that some machine could hold the tensor in every variant."""
+    for variant in range(max((len(values) for values in dims.values()), default=1)):
+        at = {name: values[min(variant, len(values) - 1)] for name, values in dims.items()}
+        sizes = [size_value(size, at) for size in shape]
+        count = math.prod(sizes)
+        if stride is not None and count:
+            steps = [size_value(step, at) for step in stride]
+            count = 1 + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
+        if count > _MOST_ELEMENTS:
+            raise SpecError(
+                f"a tensor of shape {sizes} takes the room of {count:.3g} elements, more than any machine has",
+                where=where,
+                fix="Give smaller sizes.",
+            )
 
 
 def _size(raw: Any, where: str, dims: Dims) -> Size:

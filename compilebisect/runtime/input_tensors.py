@@ -6,6 +6,7 @@ Values are made on the CPU and then moved, so that they are the same on every de
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -46,6 +47,7 @@ def make_tensor(
     sizes = [size_value(size, dims) for size in leaf.shape]
     own_dtype = getattr(torch, leaf.dtype) if leaf.dtype else dtype
     try:
+        _check_memory(math.prod(sizes) * own_dtype.itemsize)
         tensor = _laid_out(leaf, sizes, own_dtype, dims, generator).to(leaf.device or device)
     except (RuntimeError, AssertionError, MemoryError) as exc:  # torch without CUDA raises AssertionError
         raise CannotTestError(
@@ -55,6 +57,17 @@ def make_tensor(
             fix="Give a smaller shape, or a device and dtype that this machine has.",
         ) from exc
     return tensor.requires_grad_() if leaf.requires_grad else tensor
+
+
+def _check_memory(needed_bytes: int) -> None:
+    """Check that the machine has so much memory; the system promises more, and kills whoever takes it at its word.
+
+    Raises:
+        MemoryError: it has less.
+    """
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed_bytes > there:
+        raise MemoryError(f"it takes {needed_bytes / 2**30:.1f} GiB, and this machine has {there / 2**30:.1f} GiB")
 
 
 def _laid_out(

@@ -18,7 +18,7 @@ from compilebisect.core.unit_result import IntroducedFault, Probe
 from compilebisect.core.units import units_of
 from compilebisect.core.walk import Walk
 from compilebisect.error_text import error_text
-from compilebisect.errors import CannotTestError, UsageError
+from compilebisect.errors import CannotTestError, LostWorker, UsageError
 from compilebisect.progress import ProgressListener
 from compilebisect.search.errands import Errands
 from compilebisect.search.golden_store import GoldenStore
@@ -83,8 +83,8 @@ class Bisection:
         """
         self.progress.phase_started("starting torch")
         self.supervisor.start()
-        self._golden = self.loaded_worker("loading the model and running it in eager mode")
-        answer = self.ask(self._golden, "describe", b"", _LOAD_TIMEOUT_S, "the eager run")
+        self.progress.phase_started("loading the model and running it in eager mode")
+        self._golden, answer = self.ask_one(self.loaded_worker, "describe", b"", _LOAD_TIMEOUT_S, "the eager run")
         assert answer.description is not None
         self.description = answer.description
         tree = ModuleTree(self.description.modules)
@@ -151,8 +151,12 @@ class Bisection:
         """
         if phase:
             self.progress.phase_started(phase)
-        worker = self.supervisor.start_worker(fresh_interpreter=self.needs_fresh_interpreter)
-        answer = self.ask(worker, "load", self._settings_bytes, _LOAD_TIMEOUT_S, "loading the model", checked=False)
+
+        def start() -> Worker:
+            return self.supervisor.start_worker(fresh_interpreter=self.needs_fresh_interpreter)
+
+        payload, doing = self._settings_bytes, "loading the model"
+        worker, answer = self.ask_one(start, "load", payload, _LOAD_TIMEOUT_S, doing, checked=False)
         if answer.error is not None and answer.error.name == "BadFork" and not self.needs_fresh_interpreter:
             worker.stop()
             self.needs_fresh_interpreter = True
@@ -173,12 +177,40 @@ class Bisection:
         if worker.is_alive:
             self._idle.append(worker)
 
+    def ask_one(
+        self,
+        start: Callable[[], Worker],
+        function: str,
+        payload: bytes,
+        timeout_s: float,
+        doing: str,
+        *,
+        checked: bool = True,
+    ) -> tuple[Worker, Answer]:
+        """Call the service in a worker that `start` gives, and in another one where that goes down by no fault of its.
+
+        Raises:
+            CompilebisectError: as `ask`.
+        """
+        while True:
+            worker = start()
+            try:
+                return worker, self.ask(worker, function, payload, timeout_s, doing, checked=checked)
+            except LostWorker as error:
+                self._count_loss(error.detail)
+
+    def _count_loss(self, detail: str) -> None:
+        self._losses += 1
+        if self._losses > _MAX_LOSSES:
+            raise CannotTestError("worker processes keep dying before they get to work", detail=detail)
+
     def ask(
         self, worker: Worker, function: str, payload: bytes, timeout_s: float, doing: str, *, checked: bool = True
     ) -> Answer:
         """Call the service in a worker and wait for its answer.
 
         Raises:
+            LostWorker: it went down, and the call is not the cause.
             CompilebisectError: the worker says so, or it did not survive.
         """
         outcome = worker.call(f"{_SERVICE}:{function}", payload, timeout_s)
@@ -189,6 +221,8 @@ class Bisection:
             return answer
         if isinstance(outcome, Failed):
             raise CannotTestError(f"{doing} failed: {outcome.type}: {outcome.message}", detail=outcome.traceback)
+        if outcome.is_blameless:
+            raise LostWorker(f"the process died while {doing}", detail=outcome.stack or outcome.output)
         if isinstance(outcome, TimedOut):
             raise CannotTestError(f"{doing} did not finish within {timeout_s:.0f} s", detail=outcome.stack)
         how = outcome.signal or f"exit status {outcome.exit_code}"
@@ -253,11 +287,7 @@ class Bisection:
     def _take(self, worker: Worker, outcome: Outcome) -> None:
         probe = self._busy.pop(worker)
         if isinstance(outcome, (Died, TimedOut)) and outcome.is_blameless:
-            self._losses += 1
-            if self._losses > _MAX_LOSSES:
-                raise CannotTestError(
-                    "worker processes keep dying before they get to work", detail=outcome.stack or outcome.output
-                )
+            self._count_loss(outcome.stack or outcome.output)
             self._send(probe)
             return
         observation = self._observation(outcome)
@@ -288,10 +318,12 @@ class Bisection:
         return observation_from_timeout(outcome, self.settings.timeout_s)
 
     def _capture(self, order: CaptureOrder) -> dict[str, str]:
-        if self._golden is None or not self._golden.is_alive:
-            self._golden = self.loaded_worker()
+        def start() -> Worker:
+            return self._golden if self._golden is not None and self._golden.is_alive else self.loaded_worker()
+
         payload = msgspec.msgpack.encode(order)
-        return self.ask(self._golden, "capture", payload, _LOAD_TIMEOUT_S, "the eager run").capture_failures
+        self._golden, answer = self.ask_one(start, "capture", payload, _LOAD_TIMEOUT_S, "the eager run")
+        return answer.capture_failures
 
     def _compares_values(self) -> bool:
         return Kind.DIVERGENCE in self.settings.check

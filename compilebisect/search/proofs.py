@@ -230,8 +230,7 @@ class Prover:
         bisection = self._bisection
 
         def ask() -> Answer:
-            worker = bisection.idle_worker()
-            answer = bisection.ask(worker, function, payload, _CASES_TIMEOUT_S, doing)
+            worker, answer = bisection.ask_one(bisection.idle_worker, function, payload, _CASES_TIMEOUT_S, doing)
             bisection.give_back(worker)
             return answer
 

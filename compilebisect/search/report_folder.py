@@ -36,6 +36,7 @@ class ReportFolder:
 
     def __init__(self, name: str) -> None:
         self.path = Path(name)
+        self._is_new = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path) as file:  # rights alone do not tell: quotas, read-only mounts
@@ -89,6 +90,12 @@ class ReportFolder:
             if isinstance(path, str) and path.endswith(".py") and _OUR_STEM.fullmatch(path[:-3]):
                 names.add(path)
         return names
+
+    def leave(self) -> None:
+        """Remove the folder again where it was made for this run and holds nothing."""
+        if self._is_new:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
 
     def remove_old(self) -> None:
         """Remove the scripts of earlier runs, which would pass for those of this one; the report is replaced."""

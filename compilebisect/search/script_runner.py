@@ -16,6 +16,7 @@ from compilebisect.workers.call_outcome import Died, Outcome, TimedOut
 HANG_S = 20.0
 #: For processes that run scripts: a cached graph is found by the names of its operators, and a script may define some.
 NO_CACHED_GRAPHS = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+_MOST_TRIES = 3
 _FUNCTION = "compilebisect.runtime.script_run:run_script"
 
 
@@ -49,14 +50,22 @@ class ScriptRunner:
     ) -> ScriptEnd:
         """Run a script and wait for its end; at the deadline it is killed with all that it started."""
         self.runs += 1
+        for _ in range(_MOST_TRIES):
+            outcome = self._outcome(path, timeout_s, args, environment)
+            if not (isinstance(outcome, (Died, TimedOut)) and outcome.is_blameless):
+                break  # else the fork server went down, and the script is not to blame
+        return _end(outcome)
+
+    def _outcome(
+        self, path: Path, timeout_s: float, args: Sequence[str], environment: Mapping[str, str] | None
+    ) -> Outcome:
         order = ScriptOrder(path=str(path), args=tuple(args), environment={**(environment or {}), **NO_CACHED_GRAPHS})
         worker = self._starter.start_worker(fresh_interpreter=self._fresh_interpreter)
         try:
-            outcome = worker.call(_FUNCTION, msgspec.msgpack.encode(order), timeout_s, label=path.name)
+            return worker.call(_FUNCTION, msgspec.msgpack.encode(order), timeout_s, label=path.name)
         except BaseException:
             worker.kill()
             raise
-        return _end(outcome)
 
 
 def _end(outcome: Outcome) -> ScriptEnd:

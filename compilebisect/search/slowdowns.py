@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from compilebisect.core.messages import Answer, TimingOrder
+from compilebisect.core.messages import TimingOrder
 from compilebisect.core.slowdown import SlowdownSearch, TimingProbe
 from compilebisect.core.timing import UnitTiming
 from compilebisect.core.unit_result import Probe
 from compilebisect.errors import CannotTestError
 from compilebisect.search.bisection import Bisection
+from compilebisect.workers.remote_worker import Worker
 
 
 def search_slowdowns(bisection: Bisection) -> None:
@@ -44,12 +45,18 @@ def _timed(bisection: Bisection, probe: TimingProbe) -> UnitTiming:
     if reason := bisection.store.prepare(plain):
         return UnitTiming(note=reason)
     order = TimingOrder(probe=bisection.order_for(plain), compiles=probe.compiles)
-    worker = bisection.idle_worker()
     payload = msgspec.msgpack.encode(order)
+    started: list[Worker] = []
+
+    def start() -> Worker:
+        started[:] = [bisection.idle_worker()]
+        return started[0]
+
     try:
-        answer: Answer = bisection.ask(worker, "time_calls", payload, settings.timeout_s, "timing a module")
+        worker, answer = bisection.ask_one(start, "time_calls", payload, settings.timeout_s, "timing a module")
     except CannotTestError as error:
-        worker.stop()
+        for worker in started:
+            worker.stop()
         return UnitTiming(note=error.what)
     bisection.give_back(worker)
     bisection.progress.probe_finished(probe.path, "ok", done, total)

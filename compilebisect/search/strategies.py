@@ -10,6 +10,7 @@ from compilebisect.core.messages import StrategyOrder
 from compilebisect.core.strategies import Strategies, Strategy, StrategyResult, compared
 from compilebisect.errors import CannotTestError
 from compilebisect.search.bisection import Bisection
+from compilebisect.workers.remote_worker import Worker
 
 _MEASURED = (Strategy.STATIC, Strategy.AUTOMATIC, Strategy.MARK_DYNAMIC, Strategy.DYNAMIC, Strategy.BUCKETS)
 
@@ -40,14 +41,21 @@ def compare_strategies(bisection: Bisection) -> Strategies:
 
 def _measured(bisection: Bisection, order: StrategyOrder) -> StrategyResult:
     """Measure one; the end of its worker, or of its time, is an error of the strategy."""
-    worker = bisection.loaded_worker(f"measuring the whole model compiled so: {order.strategy.value}")
+    phase = f"measuring the whole model compiled so: {order.strategy.value}"
+    started: list[Worker] = []
+
+    def start() -> Worker:
+        started.append(bisection.loaded_worker(phase))
+        return started[-1]
+
     payload = msgspec.msgpack.encode(order)
     doing = f"compiling for {order.variants} variants"
     try:
-        answer = bisection.ask(worker, "measure_strategy", payload, bisection.settings.timeout_s, doing)
+        _, answer = bisection.ask_one(start, "measure_strategy", payload, bisection.settings.timeout_s, doing)
     except CannotTestError as error:
         return StrategyResult(strategy=order.strategy, error_type="stopped", error=error.what)
     finally:
-        worker.stop()
+        for worker in started:
+            worker.stop()
     assert answer.strategy is not None
     return answer.strategy
