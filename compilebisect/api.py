@@ -28,6 +28,7 @@ from compilebisect.search.background_proofs import BackgroundProofs
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.reduce_script import ReducedScript, status_of
 from compilebisect.search.script_runner import NO_CACHED_GRAPHS, ScriptRunner
+from compilebisect.search.settle import take_back_unproved, take_back_unseen
 from compilebisect.search.slowdowns import search_slowdowns
 from compilebisect.search.strategies import compare_strategies
 from compilebisect.settings import Settings
@@ -137,15 +138,22 @@ def _bisect(
         if complete:
             _check_something_was_tested(bisection, settings)
         verdicts = Verdicts(bisection.walk, bisection.description.root_dir, settings.check)
+        hidden = verdicts.hidden()
         for finding in verdicts.findings:
-            progress.finding_made(finding)
+            if finding.id not in hidden:
+                progress.finding_made(finding)
         if proofs is not None:
             try:
                 if complete:
                     proofs.finish(verdicts)
+                    take_back_unseen(bisection, verdicts, proofs)
             except KeyboardInterrupt:
                 complete = False
             proofs.call_off()
+        take_back_unproved(verdicts, proofs.repro_of if proofs is not None else lambda item: None)
+        for number in verdicts.hidden():
+            progress.finding_made(next(finding for finding in verdicts.findings if finding.id == number))
+        if proofs is not None:
             proofs.enter(verdicts)
     strategies = None
     if complete and settings.strategies:
