@@ -13,13 +13,15 @@ import msgspec
 import compilebisect
 from compilebisect.core.coverage import uncovered_parts
 from compilebisect.core.findings import Verdicts
-from compilebisect.core.report import Environment, Report, Timing
+from compilebisect.core.report import Environment, Report, Repro, Timing
 from compilebisect.core.strategies import Strategies
+from compilebisect.core.unit_result import IntroducedFault
 from compilebisect.error_text import error_line
 from compilebisect.errors import CompilebisectError, ReportNotSaved
 from compilebisect.search.background_proofs import BackgroundProofs
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.report_folder import REPORT_NAME, ReportFolder, write_elsewhere
+from compilebisect.search.settle import take_back_unproved
 
 
 class ReportKeeper:
@@ -36,6 +38,7 @@ class ReportKeeper:
         self._folder = folder
         self._started = started
         self._verdicts: Verdicts | None = None
+        self._is_settled = False
         self._failures: list[str] = []
         self._has_warned = False
 
@@ -62,6 +65,12 @@ class ReportKeeper:
         """Draw the findings from the walk, once and for all."""
         self._verdicts = self._new_verdicts()
         return self._verdicts
+
+    def settle(self) -> None:
+        """Make notes, once and for all, of the concluded findings that need a proof and have none."""
+        if self._verdicts is not None:
+            take_back_unproved(self._verdicts, self._repro_of)
+            self._is_settled = True
 
     def save(self) -> Report:
         """Write what is known by now; where that fails it is said once, and the run goes on."""
@@ -98,10 +107,19 @@ class ReportKeeper:
         bisection = self._bisection
         return Verdicts(bisection.walk, bisection.description.root_dir, bisection.settings.check)
 
+    def _provisional(self) -> Verdicts:
+        """Draw the findings as they would stand if the run ended now."""
+        verdicts = self._new_verdicts()
+        take_back_unproved(verdicts, self._repro_of)
+        return verdicts
+
+    def _repro_of(self, item: IntroducedFault) -> Repro | None:
+        return None if self.proofs is None else self.proofs.repro_of(item)
+
     def _report(self, *, complete: bool) -> Report:
         bisection = self._bisection
         description, settings = bisection.description, bisection.settings
-        verdicts = self._verdicts or self._new_verdicts()
+        verdicts = self._verdicts if self._verdicts is not None and self._is_settled else self._provisional()
         findings = verdicts.findings if self.proofs is None else self.proofs.with_repros(verdicts)
         return Report(
             complete=complete,
