@@ -215,7 +215,11 @@ CATCH_ALLS = {
     "runtime/script_run.py": ["a script ends as it would by itself"],
     "workers/fork_server.py": ["the server must not live on in a worker"],
     "search/errands.py": ["what one thread asked of another fails where it was asked for"],
-    "search/background_proofs.py": ["what this thread raises is the main thread's"],
+    "search/background_proofs.py": [
+        "what costs a script must not cost the finding",
+        "what this thread raises is the main thread's",
+    ],
+    "search/report_keeper.py": ["a failure behind a finding must not cost the report"],
     "__main__.py": ["the last door"],
 }
 # Where exceptions become text.

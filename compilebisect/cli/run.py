@@ -26,6 +26,7 @@ from compilebisect.cli.options import (
 from compilebisect.cli.output import print_report
 from compilebisect.cli.progress import progress_on_stderr
 from compilebisect.core.report_diff import counted_findings, exit_status
+from compilebisect.error_text import error_text
 from compilebisect.errors import CannotTestError, OutputError, ReportNotSaved, TargetError, UsageError
 from compilebisect.render import FORMATS
 from compilebisect.render.wording import uncovered_text
@@ -144,7 +145,7 @@ def run_command(**options: Any) -> int:
         try:
             report = run(settings, progress)
         except ReportNotSaved as error:
-            click.echo(f"error: {error}; it follows on standard output", err=True)
+            click.echo(f"error: {error_text(error)}; it follows on standard output", err=True)
             report, format_name = error.report, "json"
     try:
         print_report(report, format_name, settings.out)

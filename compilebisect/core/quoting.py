@@ -14,6 +14,8 @@ import re
 import unicodedata
 from typing import Any
 
+from compilebisect.error_text import error_text
+
 #: The most characters of a text that a comment holds.
 LONGEST_COMMENT = 400
 _LINE_END = re.compile("\r\n|\r|\n")
@@ -58,7 +60,7 @@ def literal(value: Any) -> str:
         try:
             return repr(value)
         except ValueError as error:
-            raise NotPython(f"a number that Python does not print: {error}") from error
+            raise NotPython(f"a number that Python does not print: {error_text(error)}") from error
     raise NotPython(f"no literal stands for an object of class {type(value).__name__}")
 
 
@@ -148,7 +150,7 @@ def _parsed(text: str) -> ast.expr:
         node = ast.parse(text, mode="eval").body
         ast.parse(f"({text})", mode="eval")  # a comment behind it would swallow what follows
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise NotPython(f"{comment(text)} is no expression: {error}") from error
+        raise NotPython(f"{comment(text)} is no expression: {error_text(error)}") from error
     if _LINE_END.search(text) or "\f" in text:
         raise NotPython(f"{comment(text)} is more than one line")
     return node
@@ -164,7 +166,7 @@ def import_statement(text: str) -> str:
     try:
         body = ast.parse(text).body
     except (SyntaxError, ValueError) as error:
-        raise NotPython(f"{comment(text)} imports nothing: {error}") from error
+        raise NotPython(f"{comment(text)} imports nothing: {error_text(error)}") from error
     if len(body) != 1 or not isinstance(body[0], ast.Import | ast.ImportFrom) or _LINE_END.search(text):
         raise NotPython(f"{comment(text)} is no import statement")
     return text

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from compilebisect.attempt import attempt
+
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
 _AT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+\b")
@@ -36,11 +38,10 @@ def has_identity(key: Any) -> bool:
 
 def safe_repr(value: Any) -> str:
     """Return the `repr` of a value without addresses; its class where that fails."""
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - `__repr__` is the user's code
+    made = attempt(repr, value)  # `__repr__` is the user's code
+    if made.error is not None:
         return f"<{type(value).__qualname__}>"
-    text = _AT_ADDRESS.sub("", text)
+    text = _AT_ADDRESS.sub("", made.value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -48,10 +49,9 @@ def same_atom(one: Any, other: Any) -> bool:
     """Say whether two values that hold nothing else are equal, NaN being equal to itself."""
     if one is other:
         return True
-    try:
-        return type(one) is type(other) and bool(one == other or (one != one and other != other))
-    except Exception:  # noqa: BLE001 - an enumeration may have an `__eq__` of the user's
-        return False
+    # an enumeration may have an `__eq__` of the user's
+    same = attempt(lambda: type(one) is type(other) and bool(one == other or (one != one and other != other)))
+    return same.error is None and same.value
 
 
 def _key_text(key: Any) -> str:

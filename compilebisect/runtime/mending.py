@@ -143,12 +143,12 @@ def is_run(watched: Mend, standing_in: Sequence[Mend], run: Callable[[], Any]) -
             return lambda node: ast.Call(ast.Name(_RECORD, ast.Load()), [node], [])
         return _standing_in(standing_in, number - 1)
 
-    try:
+    def run_changed() -> None:
         with _code_with([watched, *standing_in], edit, {_RECORD: note, **_names_of_values(standing_in)}):
             run()
-    except Exception:  # noqa: BLE001 - the user's code without some of its parts: it did not get there
-        return False
-    return bool(seen)
+
+    # What the user's code raises without some of its parts says that it did not get there.
+    return attempt(run_changed).error is None and bool(seen)
 
 
 @contextmanager

@@ -120,12 +120,11 @@ def _cases(
             options["tensor_file"] = Path(order.tensors) / f"{order.name}-{name}-{order.level}.safetensors"
         if order.level == "import":
             options["import_user_code"] = True
-        try:
-            yield make(*material, **options)
-        except CannotMakeCase:
-            continue
-        except Exception as error:  # noqa: BLE001 - the model's objects may raise anything when they are looked at
-            failures.append(f"the {name} cannot be described: {error_line(error)}")
+        made = attempt(make, *material, **options)  # the model's objects may raise anything when they are looked at
+        if made.error is None:
+            yield made.value
+        elif not isinstance(made.error, CannotMakeCase):
+            failures.append(f"the {name} cannot be described: {error_line(made.error)}")
     if order.level == "import" and not further_calls:
         settings = session.settings
         file = Path(order.tensors) / f"{order.name}-target.safetensors"

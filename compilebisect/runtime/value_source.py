@@ -315,7 +315,7 @@ def _plain_text(value: Any) -> str:
     try:
         return repr(value)
     except ValueError as error:  # Python prints no integer of more than some thousand digits
-        raise NotRebuildable(str(error)) from error
+        raise NotRebuildable(error_text(error)) from error
 
 
 def _is_plain_object(cls: type) -> bool:

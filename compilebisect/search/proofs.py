@@ -15,6 +15,7 @@ from compilebisect.core.quoting import literal
 from compilebisect.core.report import Repro
 from compilebisect.core.repro_case import ReproCase
 from compilebisect.core.unit_result import IntroducedFault, Probe
+from compilebisect.error_text import error_text
 from compilebisect.errors import CannotTestError
 from compilebisect.repro.check_part import model_lines
 from compilebisect.repro.prove import Confirmation, confirm, report_entry
@@ -118,7 +119,7 @@ class Prover:
             try:
                 write_script(case, trial)
             except UnwritableCase as error:
-                self._unwritable.append(str(error))
+                self._unwritable.append(error_text(error))
                 continue
             end = self._runner.run(trial, timeout_s=self._timeout_s(case), environment=_user_folders(case))
             seen = judge(end, case.fault, place_code(case))

@@ -68,7 +68,7 @@ def test_what_neither_a_script_nor_a_second_check_shows_is_no_finding() -> None:
     [
         Observation(faults=(Fault(kind=Kind.DIVERGENCE, type="elsewhere"),)),
         Observation(faults_by_instance={"": (Fault(kind=Kind.DIVERGENCE, type="values"),)}),
-        Observation(skipped="it could not be checked"),
+        Observation(untested="it could not be checked"),
         Observation(completed=False),
     ],
     ids=["seen", "seen of an instance", "skipped", "not completed"],

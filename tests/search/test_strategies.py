@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,12 @@ class FakeBisection:
     def _stop(self) -> None:
         self.stopped += 1
 
-    def ask(self, worker: Any, function: str, payload: bytes, timeout_s: float, doing: str) -> Answer:
+    def ask_one(
+        self, start: Callable[[], Any], function: str, payload: bytes, timeout_s: float, doing: str
+    ) -> tuple[Any, Answer]:
+        return start(), self._answer(payload, timeout_s, doing)
+
+    def _answer(self, payload: bytes, timeout_s: float, doing: str) -> Answer:
         order = msgspec.msgpack.decode(payload, type=StrategyOrder)
         self.orders.append(order)
         assert timeout_s == 7.0
