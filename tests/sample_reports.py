@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from compilebisect.core.outcome import Kind, Stage
-from compilebisect.core.report import Environment, Finding, Location, ModuleEntry, Report, Repro, Timing
+from compilebisect.core.report import Environment, Finding, Location, ModuleEntry, Report, Repro, Timing, Uncovered
 from compilebisect.core.strategies import Strategies, Strategy, StrategyResult, StrategyRun, compared
 
 ENVIRONMENT = Environment(
@@ -34,6 +34,25 @@ def healthy_report() -> Report:
         settings={"device": "cpu"},
         modules=tuple(modules),
         timing=Timing(total_s=41.26, compiles=5),
+    )
+
+
+def untested_report() -> Report:
+    """Return a report without findings with three untested modules, of which one is covered by that above it."""
+    why = "fails in eager mode when called alone: RuntimeError: it needs its parent"
+    return Report(
+        target="net.py:Net",
+        environment=ENVIRONMENT,
+        settings={"device": "cpu"},
+        modules=(
+            module("", "Net", "untested", children=["encoder", "head"], notes=[f"untested: {why}"]),
+            module("encoder", "Encoder", children=["encoder.mask", "encoder.mlp"], graphs=1),
+            module("encoder.mask", "Mask", "untested", notes=["untested: its arguments cannot be kept"]),
+            module("encoder.mlp", "MLP", graphs=1),
+            module("head", "Head", "untested", notes=["untested: head was not captured"]),
+        ),
+        uncovered=(Uncovered(path="", reason=why), Uncovered(path="head", reason="head was not captured")),
+        timing=Timing(total_s=12.0, compiles=3),
     )
 
 

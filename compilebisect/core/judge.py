@@ -144,7 +144,7 @@ class Judge:
             fenced = tuple(moved_path(other, place, item.instances[0]) for other in fenced)
             place = item.instances[0]
             item = msgspec.structs.replace(item, path=place)
-        if has_user_stack(fault) or fault.kind is Kind.RECOMPILE:
+        if has_user_stack(fault) or fault.owners or fault.kind is Kind.RECOMPILE:
             owner = owner_of(self._tree, place, fault, self._healthy_paths())
             if owner is None or owner not in self._unit_of:
                 result.introduced.append(item)

@@ -17,8 +17,8 @@ from compilebisect.render.wording import modules_of, number_ranges, one_line
 QUIET = ("ok", "implied", "container", "not_called", "skipped", "untested")
 UNCOVERED = "uncovered"
 _ASIDES = {"implied": "implied", "not_called": "not called", "skipped": "skipped", "untested": "untested"}
-# Of what has one of these nothing is known by itself.
-_UNJUDGED = ("skipped", "untested")
+# With these alone nothing inside of a module ran and was judged.
+_IDLE = ("not_called", "skipped", "untested")
 # With more healthy children than this beside a faulty one they share one line, so that the fault stands out.
 HEALTHY_LINES = 4
 
@@ -57,24 +57,19 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return any(self.tally.get(state) for state in ("ok", "implied"))
 
     @property
-    def has_unjudged(self) -> bool:
-        """Whether modules of it were skipped, or their checks gave no verdict."""
-        return any(self.tally.get(state) for state in _UNJUDGED)
-
-    @property
     def is_uncovered(self) -> bool:
         """Whether nothing is known of the module itself."""
         return self.entry is not None and self.entry.status == "untested" and bool(self.tally.get(UNCOVERED))
 
     @property
     def is_judged(self) -> bool:
-        """Whether modules of it ran, and none of these was skipped or untested."""
-        return (self.has_judged or bool(self.tally.get("container"))) and not self.has_unjudged
+        """Whether modules of it ran, and none of these was skipped."""
+        return (self.has_judged or bool(self.tally.get("container"))) and not self.tally.get("skipped")
 
     @property
     def can_be_folded(self) -> bool:
-        """Whether one mark says all: nothing needs attention, and not some was judged while some was not."""
-        return self.is_quiet and not (self.has_judged and self.has_unjudged)
+        """Whether one mark says all: nothing needs attention, and not some was judged while some was skipped."""
+        return self.is_quiet and not (self.has_judged and self.tally.get("skipped"))
 
     def quiet_words(self) -> str:
         """Say what a healthy line holds: `24 modules (12 implied)`; empty for one compiled module."""
@@ -155,7 +150,7 @@ def _node(
 
 
 def _state(entry: ModuleEntry, inner: dict[str, int]) -> str:
-    if entry.status == "not_called" and any(state not in ("not_called", *_UNJUDGED) for state in inner):
+    if entry.status == "not_called" and any(state not in _IDLE for state in inner):
         return "container"
     return "implied" if entry.status == "ok" and entry.implied else entry.status
 
@@ -228,8 +223,8 @@ def joined_labels(labels: Sequence[str]) -> str:
 def _gathered(nodes: list[Node]) -> list[Node]:
     """Put the healthy children on one line where there are many, and so those that nobody looked at; both come last."""
     gathered: list[Node] = []
-    for is_unjudged in (False, True):
-        quiet = [node for node in nodes if node.can_be_folded and node.has_unjudged is is_unjudged]
+    for is_of_skipped in (False, True):
+        quiet = [node for node in nodes if node.can_be_folded and bool(node.tally.get("skipped")) is is_of_skipped]
         if len(quiet) <= HEALTHY_LINES:
             continue
         rest = Node(

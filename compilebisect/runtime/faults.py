@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,13 +15,20 @@ from compilebisect.core.break_cures import cure_of
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.mended_source import enclosing_block
 from compilebisect.core.module_tree import GoldenCall
-from compilebisect.core.outcome import BACKEND_FAILED, Fault, Kind, Stage
+from compilebisect.core.outcome import BACKEND_FAILED, Fault, Frame, Kind, Stage
 from compilebisect.error_text import error_lines
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.changed_code import CannotChange, file_tree
 from compilebisect.runtime.compare import Comparison, Difference
 from compilebisect.runtime.frames import frames_of
-from compilebisect.runtime.torch_internals import EFFECTS, FRAME_SKIPPED, RESUMED, BreakEvent, without_resume_prefix
+from compilebisect.runtime.torch_internals import (
+    EFFECTS,
+    FRAME_SKIPPED,
+    RESUMED,
+    BreakEvent,
+    is_of_dynamo,
+    without_resume_prefix,
+)
 from compilebisect.source_files import is_user_or_library_file
 
 _STAGE_OF_ORIGIN = {
@@ -199,8 +207,11 @@ def _message_parts(message: str) -> tuple[str, list[str]]:
     return explanation, hints
 
 
-def fault_from_error(error: BaseException) -> Fault:
-    """Turn an exception of a compiled run into a fault; the stage is left open where the ladder has to name it."""
+def fault_from_error(error: BaseException, paths: Mapping[int, str] | None = None) -> Fault:
+    """Turn an exception of a compiled run into a fault; the stage is left open where the ladder has to name it.
+
+    `paths` are those of the model's modules, by their ids.
+    """
     known = torch_internals.compile_error(error)
     evidence = {"exception": type(error).__name__}
     text = _AT_ADDRESS.sub("", error_lines(error)).strip()
@@ -231,6 +242,18 @@ def fault_from_error(error: BaseException) -> Fault:
     origin, name, stack = known
     is_dynamo = origin == "dynamo"
     frames = frames_of(stack)
+    asked = _asked_by_compiler(error, paths or {}) if is_dynamo else None
+    if asked is not None:  # the line that Dynamo was at only uses the module whose code raises
+        return Fault(
+            kind=Kind.ERROR,
+            type=name,
+            message=text,
+            stage=Stage.DYNAMO,
+            location=asked[1],
+            hint=hint,
+            evidence=evidence,
+            owners=(asked[0],),
+        )
     return Fault(
         kind=Kind.ERROR,
         type=name,
@@ -242,6 +265,20 @@ def fault_from_error(error: BaseException) -> Fault:
         hint=hint,
         evidence=evidence,
     )
+
+
+def _asked_by_compiler(error: BaseException, paths: Mapping[int, str]) -> tuple[str, Frame] | None:
+    """Return the module whose own code raised when Dynamo asked it for something, as its `__getattr__`; and where."""
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if is_user_or_library_file(file):
+            owner = frame.f_locals.get(frame.f_code.co_varnames[0]) if frame.f_code.co_argcount else None
+            place = frames_of([traceback.FrameSummary(file, line, frame.f_code.co_name)])
+            found = (paths[id(owner)], place[0]) if id(owner) in paths and place else found
+        elif is_of_dynamo(file):
+            found = None  # what called the compiler, or was called by what it called
+    return found
 
 
 def figures_as_data(difference: Difference) -> dict[str, Any]:

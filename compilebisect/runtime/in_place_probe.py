@@ -19,6 +19,7 @@ from compilebisect.core.outcome import Fault, Observation
 from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.compare import Comparison, Difference
+from compilebisect.runtime.describe import first_paths
 from compilebisect.runtime.faults import causes, fault_from_break, fault_from_error, faults_from_comparison
 from compilebisect.runtime.impact import impact_of
 from compilebisect.runtime.in_place import CALL, Compiled, Door, InPlace
@@ -158,7 +159,7 @@ class _Look:
             self._take_unjudged(path, f"the model fails in eager mode: {error_line(failure)}")
             return
         self._has_failed = True
-        self._add(path, fault_from_error(error))
+        self._add(path, fault_from_error(error, first_paths(self._session.model)))
 
     def _take_unjudged(self, path: str, why: str) -> None:
         self._untested[path] = f"not judged in place: {why}"

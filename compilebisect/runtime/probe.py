@@ -26,6 +26,7 @@ from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.compare import Comparison
 from compilebisect.runtime.cotangents import load_cotangents
+from compilebisect.runtime.describe import first_paths
 from compilebisect.runtime.faults import fault_from_error, faults_from_breaks, faults_from_comparison
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.in_place import compiled_inside
@@ -173,7 +174,7 @@ def _probe_call(
     if not is_repeat:  # a repeat that eager mode cannot make alone tells nothing
         findings.take_watcher(path, compiled, call, is_anew=is_anew)
     if compiled.error is not None and torch_internals.is_device_failure(compiled.error):
-        findings.take_error(compiled, call, instance=instance)
+        findings.take_error(compiled, call, first_paths(model), instance=instance)
         return False
     on_phase("comparing")
     failure = attempt(oracle.eager).error
@@ -185,7 +186,7 @@ def _probe_call(
     if is_repeat:
         findings.take_watcher(path, compiled, call, is_anew=is_anew)
     if compiled.error is not None:
-        findings.take_error(compiled, call, instance=instance)
+        findings.take_error(compiled, call, first_paths(model), instance=instance)
         return True
     if not compiled.watcher.graph_runs and not order.fenced and oracle.computes():
         where = path or "the model"
@@ -359,10 +360,12 @@ class _Findings:
         """Return whether a call of this instance showed nothing; None is the one that was compiled."""
         return bool(self.untested) if instance is None else instance in self.untested_instances
 
-    def take_error(self, compiled: Compiled, call: GoldenCall, *, instance: str | None) -> None:
+    def take_error(
+        self, compiled: Compiled, call: GoldenCall, paths: Mapping[int, str], *, instance: str | None
+    ) -> None:
         assert compiled.error is not None
         self.has_failed = True
-        self.add(fault_from_error(compiled.error), call, instance=instance)
+        self.add(fault_from_error(compiled.error, paths), call, instance=instance)
 
     def take_recompiles(self, seen: Recompiles, call: GoldenCall) -> None:
         self.recompiles += seen.count

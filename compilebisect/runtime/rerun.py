@@ -59,7 +59,7 @@ def run_once(
     """
     if snapshot is not None:
         snapshot.restore()
-        module = module or snapshot.module
+        module = snapshot.module if module is None else module  # not `or`: a module may have a `__bool__`
     if module is None and isinstance(module_callable, nn.Module):
         module = module_callable
     owned = _owned_tensors(module)

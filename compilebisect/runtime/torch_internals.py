@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 import sys
 import traceback
 import types
@@ -56,6 +57,7 @@ _FIRST_COMPILE = (
 
 #: Where torch keeps what works on a graph after Dynamo; user's transforms lie beside the first.
 COMPILER_FOLDERS = ("/torch/_functorch/_aot_autograd/", "/torch/_inductor/")
+_DYNAMO_FOLDER = os.path.join(os.path.dirname(torch.__file__), "_dynamo", "")
 
 
 class BreakEvent:
@@ -435,6 +437,11 @@ def compile_error(error: BaseException) -> tuple[str, str, list[traceback.FrameS
     if isinstance(error, exc.TorchDynamoException):
         return "dynamo", type(error).__name__, stack
     return None
+
+
+def is_of_dynamo(file: str) -> bool:
+    """Return whether a file is one of Dynamo's own."""
+    return file.startswith(_DYNAMO_FOLDER)
 
 
 def is_device_failure(error: BaseException) -> bool:

@@ -21,7 +21,7 @@ from compilebisect.core.report import Report, report_from_json, report_json
 from compilebisect.errors import CompilebisectError, EagerFailure
 from compilebisect.progress import ProgressListener
 from compilebisect.settings import Settings
-from tests.sample_reports import healthy_report, interrupted_report, large_report
+from tests.sample_reports import healthy_report, interrupted_report, large_report, untested_report
 
 
 @pytest.fixture
@@ -184,6 +184,8 @@ class TestRun:
             (large_report(), ["--fail-on", "slowdown"], 0),
             (large_report(), ["--baseline", "large.json"], 0),
             (large_report(), ["--baseline", "healthy.json"], 1),
+            (untested_report(), [], 125),
+            (untested_report(), ["--baseline", "healthy.json"], 125),
             (interrupted_report(), [], 130),
             (interrupted_report(), ["--baseline", "large.json"], 130),
         ],
@@ -191,6 +193,15 @@ class TestRun:
     def test_exit_status(self, scripted_run: Scripted, report: Report, options: list[str], status: int) -> None:
         scripted_run(report)
         assert status == main(["model.py:Net", *options])
+
+    def test_the_last_line_names_what_could_not_be_tested(
+        self, scripted_run: Scripted, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        scripted_run(untested_report())
+        assert main(["-q", "model.py:Net"]) == 125
+        out, err = capsys.readouterr()
+        assert "healthy" not in out and "NOT ALL WAS TESTED" in out
+        assert err.startswith("error: no verdict on Net (fails in eager mode") and "nor on 1 more module" in err
 
     def test_error_of_the_run_is_a_message_and_its_status(
         self, scripted_run: Scripted, capsys: pytest.CaptureFixture[str]

@@ -11,12 +11,17 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from compilebisect.core.report import Location, Report, report_from_json
+from compilebisect.core.report import Location, Report, Uncovered, report_from_json
 from compilebisect.errors import UsageError
 from compilebisect.render import FORMATS, render
-from tests.sample_reports import healthy_report, interrupted_report, large_report
+from tests.sample_reports import healthy_report, interrupted_report, large_report, untested_report
 
-REPORTS = {"healthy": healthy_report, "large": large_report, "interrupted": interrupted_report}
+REPORTS = {
+    "healthy": healthy_report,
+    "large": large_report,
+    "interrupted": interrupted_report,
+    "untested": untested_report,
+}
 ENDINGS = {
     "tree": "txt", "json": "json", "markdown": "md", "html": "html", "junit": "xml", "sarif": "sarif", "github": "txt"
 }  # fmt: skip
@@ -45,7 +50,10 @@ def hostile_report() -> Report:
         for finding in report.findings
     )
     modules = tuple(msgspec.structs.replace(entry, cls=bad, notes=(bad,)) for entry in report.modules)
-    return msgspec.structs.replace(report, target=f"{bad}:{bad}", modules=modules, findings=findings, notes=(bad,))
+    uncovered = tuple(Uncovered(path=entry.path, reason=bad) for entry in modules)
+    return msgspec.structs.replace(
+        report, target=f"{bad}:{bad}", modules=modules, findings=findings, uncovered=uncovered, notes=(bad,)
+    )
 
 
 @pytest.mark.parametrize("format_name", [name for name in FORMATS if name != "json"])
