@@ -8,7 +8,10 @@ import torch
 from torch import nn
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 
+from compilebisect.core.call import CallContext
+from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import ProbeOrder
+from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Kind, Stage
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.golden import CallLog, Capture, watch_calls
@@ -475,3 +478,166 @@ def test_a_graph_that_the_backend_sends_back_to_be_traced_again_counts_once():
         torch.compile(nn.Linear(2, 2), backend=backend)(torch.ones(1, 2))
     assert len(sent) == 2
     assert (watcher.graph_count, watcher.operators) == (1, 1)
+
+
+class OwnBase(BaseException):
+    pass
+
+
+class NoText(Exception):
+    def __str__(self):
+        return 5
+
+
+class RaisesInText(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def raising_backend():
+    """Registers backends that raise what they are told to."""
+    names = []
+
+    def register(error):
+        def backend(gm, inputs):
+            raise error
+
+        names.append(f"raising{len(names)}")
+        torch._dynamo.register_backend(backend, name=names[-1])
+        return names[-1]
+
+    yield register
+    registry = torch._dynamo.backends.registry
+    for name in names:
+        registry._COMPILER_FNS.pop(name, None)
+        registry._BACKENDS.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("raised", "shown"),
+    [
+        (SystemExit(0), "SystemExit"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (GeneratorExit(), "GeneratorExit"),
+        (OwnBase("x"), "OwnBase"),
+        (ValueError("x" * 5_000_000), "ValueError"),
+        # torch itself makes texts of these, and what the user meets is how that ends
+        (NoText(), "TypeError"),
+        (RaisesInText(), "KeyboardInterrupt"),
+        (ValueError("\ud800 alone"), "UnicodeEncodeError"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_whatever_only_the_compiled_run_raises_is_an_error(tmp_path, raising_backend, raised, shown):
+    seen = observe(nn.Linear(4, 4), tmp_path, torch.ones(2, 4), backend=raising_backend(raised))
+    (fault,) = seen.faults
+    assert (fault.kind, fault.type, seen.completed, seen.untested) == (Kind.ERROR, shown, False, "")
+    assert len(fault.message) < 20_000
+    fault.message.encode("utf-8")
+
+
+@pytest.mark.parametrize("error", [SystemExit, RuntimeError])
+def test_a_module_that_eager_mode_cannot_run_alone_is_untested(tmp_path, error):
+    class NeedsItsParent(nn.Module):
+        is_ready = True
+
+        def forward(self, x):
+            if not NeedsItsParent.is_ready:
+                raise error("not yet")
+            return x + 1
+
+    model = NeedsItsParent()
+    seen = observe(model, tmp_path, torch.ones(2, 4))
+    assert not seen.untested
+    NeedsItsParent.is_ready = False
+    order = ProbeOrder(
+        path="",
+        folder=str(tmp_path),
+        calls=(GoldenCall(index=0, signature="", count=1, context=CallContext("no_grad")),),
+        backend="eager",
+    )
+    seen, is_usable = probe(model, order, on_phase=lambda phase: None)
+    assert "fails in eager mode when called alone: " + error.__name__ in seen.untested
+    assert is_usable and not any(fault.kind is Kind.ERROR for fault in seen.faults)
+
+
+def test_a_run_of_which_only_the_compiled_half_succeeds_is_untested(tmp_path):
+    class OnlyCompiles(nn.Module):
+        fails = False
+
+        def forward(self, x):
+            if OnlyCompiles.fails and not torch.compiler.is_compiling():
+                raise RuntimeError("in eager mode")
+            return x + 1
+
+    model = OnlyCompiles()
+    observe(model, tmp_path, torch.ones(2, 4))
+    OnlyCompiles.fails = True
+    order = ProbeOrder(
+        path="",
+        folder=str(tmp_path),
+        calls=(GoldenCall(index=0, signature="", count=1, context=CallContext("no_grad")),),
+        backend="eager",
+    )
+    seen, _ = probe(model, order, on_phase=lambda phase: None)
+    assert "where compiled code does not" in seen.untested
+
+
+class AsksNothing(nn.Module):
+    """Answers what it does not have with an error of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            raise RuntimeError(f"no {name} here") from None
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_an_error_of_a_module_that_the_compiler_asks_for_attributes_is_that_modules(tmp_path):
+    (alone,) = observe(AsksNothing(), tmp_path, torch.ones(2, 4)).faults
+    assert (alone.kind, alone.type, alone.location.function) == (Kind.ERROR, "RuntimeError", "__getattr__")
+    (inside,) = observe(Parent(AsksNothing()), tmp_path, torch.ones(2, 4)).faults
+    assert inside.owners == ("child",)
+    assert fault_key(inside) == fault_key(alone)
+
+
+def test_an_instance_that_cannot_be_run_alone_is_untested_and_the_others_are_not(tmp_path):
+    class Moody(nn.Module):
+        fails = False
+
+        def __init__(self, number):
+            super().__init__()
+            self.number = number
+
+        def forward(self, x):
+            if self.number == 1 and Moody.fails:
+                raise RuntimeError("not me")
+            return x * 2
+
+    model = nn.Sequential(Moody(0), Moody(1), Moody(2))
+    observe(model, tmp_path, torch.ones(2, 4))
+    log = CallLog()
+    with watch_calls(model, log.note), torch.no_grad():
+        model(torch.ones(2, 4))
+    capture = Capture(model, {name: {0} for name in ("0", "1", "2")}, tmp_path)
+    with watch_calls(model, capture.note), torch.no_grad():
+        model(torch.ones(2, 4))
+    Moody.fails = True
+    order = ProbeOrder(
+        path="0",
+        folder=str(tmp_path),
+        calls=tuple(log.calls["0"]),
+        instances=tuple((name, tuple(log.calls[name])) for name in ("1", "2")),
+        backend="eager",
+    )
+    seen, _ = probe(model, order, on_phase=lambda phase: None)
+    assert not seen.untested
+    assert list(seen.untested_instances) == ["1"]
