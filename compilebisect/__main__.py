@@ -40,13 +40,14 @@ def _tell_internal_error(error: BaseException, *, is_verbose: bool) -> None:
     import traceback  # here, as they are seldom needed and slow to import
 
     from compilebisect.error_text import error_line, traceback_text
+    from compilebisect.render.wording import plain_lines
 
     if is_verbose:
-        print(traceback_text(error), file=sys.stderr)
+        print(plain_lines(traceback_text(error)), file=sys.stderr)
     # the last line of the innermost frame is enough to tell two reports of it apart
     frame = traceback.extract_tb(error.__traceback__)[-1]
     print(
-        f"error: compilebisect itself failed: {error_line(error)}\n"
+        f"error: compilebisect itself failed: {plain_lines(error_line(error))}\n"
         f"({os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}) Please report this"
         + ("." if is_verbose else ", with the output of the same command with -v."),
         file=sys.stderr,

@@ -73,10 +73,23 @@ def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
         return _bisect(bisection, settings, folder, started, place.environment, progress, interrupts)
 
 
-def verify_script(script: Path, *, runs: int, timeout_s: float, args: tuple[str, ...] = ()) -> list[ScriptEnd]:
-    """Run a script several times in fresh processes with the tool's own caches; `status_of` sums them up."""
+def verify_script(
+    script: Path, *, runs: int, timeout_s: float, args: tuple[str, ...] = (), any_script: bool = False
+) -> list[ScriptEnd]:
+    """Run a script several times in fresh processes with the tool's own caches; `status_of` sums them up.
+
+    With `any_script` an exception that the script does not handle counts as 125, not as Python's exit status of it.
+    """
     environment = {**worker_environment(os.environ, cache_folder()), **NO_CACHED_GRAPHS}
-    return run_fresh(script, env=environment, python=sys.executable, timeout_s=timeout_s, args=args, runs=runs)
+    return run_fresh(
+        script,
+        env=environment,
+        python=sys.executable,
+        timeout_s=timeout_s,
+        args=args,
+        runs=runs,
+        any_script=any_script,
+    )
 
 
 def reduce_script(
@@ -86,6 +99,7 @@ def reduce_script(
     budget_s: float,
     runs: int,
     args: tuple[str, ...] = (),
+    any_script: bool = False,
     progress: ProgressListener | None = None,
 ) -> ReducedScript:
     """Make a script smaller that tells by its exit status whether it shows a fault, and prove the result.
@@ -96,6 +110,7 @@ def reduce_script(
         budget_s: seconds for the search.
         runs: how often the result is run in a fresh process.
         args: arguments of the script.
+        any_script: believe the exit status alone; else the script has to say what it saw, as repro scripts do.
         progress: told what goes on.
 
     Raises:
@@ -109,6 +124,7 @@ def reduce_script(
             budget_s=budget_s,
             runs=runs,
             args=args,
+            any_script=any_script,
             environment={**place.environment, **NO_CACHED_GRAPHS},
             progress=progress or SilentProgress(),
         )

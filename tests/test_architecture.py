@@ -21,6 +21,7 @@ API_PARTS = {"api", "cache_folder", "scratch_folder", "workplace"}
 # Peers that may know each other, with the reason.
 PEERS = {
     ("runtime", "workers"): "code in a worker tells its supervisor what it is doing",
+    ("repro", "workers"): "a script leaves no process behind, and workers know how to see to that",
 }
 ONLY_IN = {
     "click": {"cli"},

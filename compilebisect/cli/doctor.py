@@ -14,7 +14,7 @@ import click
 
 from compilebisect import __version__
 from compilebisect.cli.files import write_output
-from compilebisect.cli.output import has_color, output_width
+from compilebisect.cli.output import has_color, output_width, tell
 from compilebisect.errors import CannotTestError
 from compilebisect.render.wording import CROSS, DASH, TICK, one_line
 
@@ -30,7 +30,7 @@ def doctor_command() -> int:
     125.
     """
     if sys.stderr.isatty():
-        click.echo("checking; the first compile may take half a minute …", err=True)
+        tell("checking; the first compile may take half a minute …")
     found = [{"name": "compilebisect", "status": "ok", "value": __version__, "fix": ""}, *_checks_of_child()]
     problems = [check for check in found if check["status"] == "problem"]
     write_output(_text(found, len(problems)))

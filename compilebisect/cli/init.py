@@ -14,8 +14,11 @@ import click
 
 from compilebisect.cli.files import write_output
 from compilebisect.cli.options import Parsed, init_from_text
+from compilebisect.cli.output import tell
 from compilebisect.errors import CannotTestError, TargetError, UsageError
 
+# Of what a model prints while it is loaded only so much is shown, the end of it.
+_MOST_PRINTED = 1 << 16
 _CHILD = "compilebisect.runtime.starter_spec"
 
 
@@ -40,13 +43,13 @@ def init_command(target: str, output: str | None, force: bool, init: dict[str, A
         _check_output(Path(output), force=force)
     spec, left_out = _spec_from_child(target, init)
     if left_out:
-        click.echo(f"left to their defaults: {', '.join(left_out)}; add those that matter to you", err=True)
+        tell(f"left to their defaults: {', '.join(left_out)}; add those that matter to you")
     text = spec_text(spec)
     if output is None:
         write_output(text)
         return 0
     Path(output).write_text(text, encoding="utf-8")
-    click.echo(f"wrote {output}; check it, then run: compilebisect {target} --input-spec {output}", err=True)
+    tell(f"wrote {output}; check it, then run: compilebisect {target} --input-spec {output}")
     return 0
 
 
@@ -74,12 +77,18 @@ def _check_output(path: Path, *, force: bool) -> None:
 
 
 def _spec_from_child(target: str, init: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Load the target in a child process, whose own output goes to standard error; also tells what is left out."""
+    """Load the target in a child process; also tells what is left out. What the child prints is told at its end."""
     with tempfile.TemporaryDirectory(prefix="compilebisect-") as folder:
-        answer = Path(folder) / "answer.json"
+        answer, printed = Path(folder) / "answer.json", Path(folder) / "printed.txt"
         # -B: no bytecode beside the user's files
         command = [sys.executable, "-B", "-m", _CHILD, target, json.dumps(init), str(answer)]
-        status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False).returncode
+        # a file, since a pipe would stay open for as long as what the model may have started
+        with printed.open("wb") as file:
+            status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False).returncode
+        with printed.open("rb") as file:
+            file.seek(max(0, printed.stat().st_size - _MOST_PRINTED))
+            if text := file.read().decode("utf-8", "replace").rstrip():
+                tell(text)
         result = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else {}
     if "spec" in result:
         return result["spec"], result["left_out"]

@@ -9,6 +9,7 @@ import click
 
 from compilebisect import __version__
 from compilebisect.cli.files import check_output
+from compilebisect.cli.output import tell
 from compilebisect.core.nearest import did_you_mean
 from compilebisect.error_text import LONGEST_TRACEBACK, error_text
 from compilebisect.errors import CompilebisectError
@@ -68,18 +69,18 @@ def command_line() -> None:
 def run_command_line(words: Sequence[str]) -> int:
     """Run one command and return its exit status; errors that users can mend become one message on stderr."""
     if not words:
-        click.echo(command_line.get_help(click.Context(command_line, info_name="compilebisect")), err=True)
+        tell(command_line.get_help(click.Context(command_line, info_name="compilebisect")))
         return CompilebisectError.exit_status
     try:
         status = command_line.main(list(words), prog_name="compilebisect", standalone_mode=False)
         check_output()  # of what click printed by itself
     except click.ClickException as error:
-        click.echo(f"error: {_usage_message(error)}", err=True)
+        tell(f"error: {_usage_message(error)}")
         return CompilebisectError.exit_status
     except click.Abort as error:
         raise KeyboardInterrupt from error
     except CompilebisectError as error:
-        click.echo(f"error: {error_text(error, LONGEST_TRACEBACK)}", err=True)
+        tell(f"error: {error_text(error, LONGEST_TRACEBACK)}")
         return error.exit_status
     return status if isinstance(status, int) else 0
 

@@ -252,3 +252,8 @@ REPRO_RUNS = click.option(
     show_default=True,
     help="How often a repro script is run as a proof, side by side in fresh processes.",
 )
+ANY_SCRIPT = click.option(
+    "--any-script",
+    is_flag=True,
+    help="Take a script that is no repro script, and believe its exit status alone; an exception counts as 125.",
+)

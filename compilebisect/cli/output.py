@@ -6,9 +6,12 @@ import os
 import shutil
 import sys
 
+import click
+
 from compilebisect.cli.files import write_data, write_output
 from compilebisect.core.report import Report
 from compilebisect.render import render
+from compilebisect.render.wording import plain_lines
 
 _PIPE_WIDTH = 100
 _MAX_WIDTH = 120
@@ -39,3 +42,8 @@ def output_width() -> int:
 def has_color() -> bool:
     """Whether standard output gets colour codes: on a terminal that has them, unless NO_COLOR is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def tell(text: str) -> None:
+    """Write lines to standard error, in which texts of the user steer neither a terminal nor the log of a CI job."""
+    click.echo(plain_lines(text), err=True)

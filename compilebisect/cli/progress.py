@@ -15,7 +15,7 @@ from rich.text import Text
 
 from compilebisect.core.report import Finding, Repro
 from compilebisect.progress import ProgressListener, SilentProgress
-from compilebisect.render.wording import kind_name, one_line, place, repro_remark, seconds
+from compilebisect.render.wording import kind_name, one_line, place, plain_lines, repro_remark, seconds
 
 Clock = Callable[[], float]
 _SHOWN_PROBES = 6
@@ -84,7 +84,7 @@ class PlainProgress:
         """Note the start; with -v say it."""
         self._run.begin(path, class_name, rung, done, total)
         if self._is_verbose:
-            self._say(f"[{done}/{total}] {one_line(path or class_name)}: {rung} …")
+            self._say(f"[{done}/{total}] {one_line(path or class_name)}: {one_line(rung)} …")
 
     def probe_finished(self, path: str, status: str, done: int, total: int) -> None:
         """Say how a module's check ended, and how long the rest may take."""
@@ -112,6 +112,7 @@ class PlainProgress:
 
     def _say(self, line: str) -> None:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        line = plain_lines(line)
         print(line.encode(encoding, "replace").decode(encoding), file=self._stream, flush=True)
 
 
@@ -140,7 +141,7 @@ class LiveProgress:
         for path, (class_name, rung, _) in running[:_SHOWN_PROBES]:
             line = Text("  ", no_wrap=True, overflow="ellipsis")
             line.append(one_line(path or class_name), "bold").append(f"  {one_line(class_name)}", "cyan")
-            line.append(f"  {rung}  {seconds(run.probe_s(path)) if path in run.running else ''}", "dim")
+            line.append(f"  {one_line(rung)}  {seconds(run.probe_s(path)) if path in run.running else ''}", "dim")
             yield line
         if len(running) > _SHOWN_PROBES:
             yield Text(f"  and {len(running) - _SHOWN_PROBES} more", "dim")
@@ -191,7 +192,7 @@ def _finding_line(finding: Finding) -> str:
     where = f" at {place(finding.location)}" if finding.location else ""
     module = one_line(finding.module) or "the root"
     more = f" and {len(finding.also_in)} more" if finding.also_in else ""
-    return f"{finding.id}: {kind_name(finding.kind)} in {module}{more}{where}: {one_line(finding.summary)}"
+    return f"{one_line(finding.id)}: {kind_name(finding.kind)} in {module}{more}{where}: {one_line(finding.summary)}"
 
 
 @contextmanager

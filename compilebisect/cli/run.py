@@ -23,7 +23,7 @@ from compilebisect.cli.options import (
     tolerance_from_text,
     whole_number_from,
 )
-from compilebisect.cli.output import print_report
+from compilebisect.cli.output import print_report, tell
 from compilebisect.cli.progress import progress_on_stderr
 from compilebisect.core.report_diff import counted_findings, exit_status
 from compilebisect.error_text import error_text
@@ -145,19 +145,19 @@ def run_command(**options: Any) -> int:
         try:
             report = run(settings, progress)
         except ReportNotSaved as error:
-            click.echo(f"error: {error_text(error)}; it follows on standard output", err=True)
+            tell(f"error: {error_text(error)}; it follows on standard output")
             report, format_name = error.report, "json"
     try:
         print_report(report, format_name, settings.out)
     except OutputError as error:
-        click.echo(f"error: {error.what}; the report is in {os.path.join(settings.out, 'report.json')}", err=True)
+        tell(f"error: {error.what}; the report is in {os.path.join(settings.out, 'report.json')}")
     counted, found = len(counted_findings(report, settings.fail_on, baseline)), len(report.findings)
     if counted < found:
         why = "--fail-on" if settings.baseline is None else f"--baseline {settings.baseline}"
-        click.echo(f"{counted} of {found} findings count for the exit status ({why})", err=True)
+        tell(f"{counted} of {found} findings count for the exit status ({why})")
     status = exit_status(report, settings.fail_on, baseline)
     if report.uncovered and status == CannotTestError.exit_status:
-        click.echo(f"error: {uncovered_text(report)}", err=True)
+        tell(f"error: {uncovered_text(report)}")
     return status
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import re
 from typing import Any, Literal
 
 import msgspec
 
 from compilebisect.core.outcome import Kind, Stage
 from compilebisect.core.strategies import Strategies
+from compilebisect.core.words import CONTROL_CHARACTERS
 from compilebisect.error_text import error_text
 from compilebisect.errors import UsageError
 
@@ -158,7 +160,15 @@ def report_json(report: Report) -> bytes:
     """
     data = msgspec.to_builtins(report, str_keys=True, enc_hook=repr)
     text = json.dumps(_json_value(data), ensure_ascii=False, allow_nan=False, indent=2)
-    return text.encode("utf-8", "backslashreplace") + b"\n"
+    return _OBEYED.sub(_json_escape, text).encode("utf-8") + b"\n"
+
+
+# Where JSON is printed, these would be obeyed by a terminal, or by a CI system (`##[error]`).
+_OBEYED = re.compile(f"{CONTROL_CHARACTERS}|(?<=#)#")
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    return r"\u0023" if match[0] == "#" else json.dumps(match[0])[1:-1]
 
 
 def report_from_json(data: bytes) -> Report:

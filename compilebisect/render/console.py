@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from rich.console import Console, RenderableType
 
+from compilebisect.render.wording import without_commands
+
 
 def printed(parts: Iterable[RenderableType], width: int, *, color: bool) -> str:
     """Return the parts one below the other.
@@ -27,4 +29,4 @@ def printed(parts: Iterable[RenderableType], width: int, *, color: bool) -> str:
     )
     for part in parts:
         console.print(part, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+    return without_commands("\n".join(line.rstrip() for line in stream.getvalue().split("\n")))

@@ -7,6 +7,7 @@ from importlib import import_module
 from compilebisect.core.nearest import did_you_mean, quoted
 from compilebisect.core.report import Report, report_json
 from compilebisect.errors import UsageError
+from compilebisect.render.wording import without_commands
 
 FORMATS = ("tree", "json", "markdown", "html", "junit", "sarif", "github")
 DEFAULT_WIDTH = 100
@@ -41,4 +42,6 @@ def render(
         return tree_text(report, width=width, color=color, folder=folder)
     module = import_module(f"compilebisect.render.{format_name}")
     text: str = getattr(module, f"{format_name}_text")(report, folder=folder)
-    return text
+    # What is printed may end in the log of a CI job. The other formats begin no line with a text of the user.
+    colon = {"markdown": r"\\:", "html": "&#58;", "junit": "&#58;"}.get(format_name)
+    return text if colon is None else without_commands(text, colon)

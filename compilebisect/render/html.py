@@ -36,7 +36,9 @@ from compilebisect.render.wording import (
 def html_text(report: Report, *, folder: str = "") -> str:
     """Return a standalone HTML document; all texts of the report are escaped."""
     source = resources.files("compilebisect.render").joinpath("report.html.jinja").read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_visible
+    )
     by_id = {finding.id: finding for finding in report.findings}
     root = outline(report)
     return (
@@ -56,6 +58,11 @@ def html_text(report: Report, *, folder: str = "") -> str:
         )
         + "\n"
     )
+
+
+def _visible(value: Any) -> Any:
+    """Let no text into the document with control characters; what the template itself made is markup and stays."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _node_view(node: Node, by_id: dict[str, Finding], *, is_root: bool = False) -> dict[str, Any]:

@@ -63,8 +63,13 @@ def _table(report: Report) -> str:
             _escaped(finding.summary),
         ]
         # a pipe ends a cell also inside code
-        rows.append("| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in cells) + " |")
+        rows.append("| " + " | ".join(map(_cell, cells)) + " |")
     return "\n".join(rows)
+
+
+def _cell(text: str) -> str:
+    """Return text in which each pipe has an odd number of backslashes before it, so that none ends the cell."""
+    return re.sub(r"(\\*)\|", lambda match: match[0] if len(match[1]) % 2 else f"{match[1]}\\|", text)
 
 
 def _section(report: Report, finding: Finding, folder: str) -> str:

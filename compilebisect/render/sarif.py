@@ -20,6 +20,7 @@ from compilebisect.render.wording import (
     repro_path,
     source_path,
     untested_text,
+    visible,
 )
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -60,15 +61,15 @@ def sarif_text(report: Report, *, folder: str = "") -> str:
         "columnKind": "unicodeCodePoints",
     }
     log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    # lone surrogates stay escaped, as no encoding can hold them
-    return json.dumps(log, indent=2, ensure_ascii=True) + "\n"
+    # lone surrogates stay escaped, as no encoding can hold them; and `##[` would be a command to a CI system
+    return json.dumps(log, indent=2, ensure_ascii=True).replace("##", r"#\u0023") + "\n"
 
 
 def _invocation(report: Report) -> dict[str, Any]:
     invocation: dict[str, Any] = {"executionSuccessful": report.complete and not report.uncovered}
     if report.uncovered:
         invocation["toolExecutionNotifications"] = [
-            {"level": "error", "message": {"text": f"not tested: {untested_text(report, part.path)}"}}
+            {"level": "error", "message": {"text": visible(f"not tested: {untested_text(report, part.path)}")}}
             for part in report.uncovered
         ]
     return invocation
@@ -93,7 +94,7 @@ def _result(report: Report, finding: Finding, folder: str) -> dict[str, Any]:
         "ruleId": finding.kind.value,
         "ruleIndex": finding.kind.severity,
         "level": _LEVELS.get(finding.kind, "error"),
-        "message": {"text": "\n".join(text)},
+        "message": {"text": visible("\n".join(text))},
         "locations": [_location(report, finding)],
         "partialFingerprints": {"compilebisect/v1": finding.fingerprint},
         "properties": properties,

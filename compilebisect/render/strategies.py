@@ -20,9 +20,9 @@ def title(strategies: Strategies) -> str:
     """Return what is compared: `dynamic shapes over 3 variants: batch 2, 4, 4; seq 16, 32, 64`."""
     names = strategies.variants[0] if strategies.variants else {}
     dims = "; ".join(
-        f"{one_line(name)} {', '.join(str(sizes[name]) for sizes in strategies.variants)}"
+        f"{one_line(name)} {', '.join(str(sizes.get(name, '')) for sizes in strategies.variants)}"
         for name in names
-        if len({sizes[name] for sizes in strategies.variants}) > 1
+        if len({sizes.get(name) for sizes in strategies.variants}) > 1
     )
     text = f"dynamic shapes over {plural(len(strategies.variants), 'variant')}"
     return f"{text}: {dims}" if dims else text
@@ -53,13 +53,13 @@ def remarks(strategies: Strategies) -> list[tuple[str, str]]:
         if result.error
     ]
     for result in strategies.results:
-        found += [(result.strategy.value, note) for note in result.notes]
+        found += [(result.strategy.value, visible(note)) for note in result.notes]
     graphs: dict[str, list[str]] = {}
     for result in strategies.results:
         if result.cuda_graphs:
             graphs.setdefault(result.cuda_graphs, []).append(result.strategy.value)
-    found += [("CUDA graphs", f"{', '.join(names)}: {text}") for text, names in graphs.items()]
-    return [*found, *(("note", note) for note in strategies.notes)]
+    found += [("CUDA graphs", f"{', '.join(names)}: {visible(text)}") for text, names in graphs.items()]
+    return [*found, *(("note", visible(note)) for note in strategies.notes)]
 
 
 def strategy_lines(strategies: Strategies, width: int) -> list[Text]:
@@ -77,7 +77,7 @@ def strategy_lines(strategies: Strategies, width: int) -> list[Text]:
         cells = [f"{cell:<{sizes[0]}}" if k == 0 else f"{cell:>{sizes[k]}}" for k, cell in enumerate(row)]
         style = "dim" if number == 0 else "bold green" if row[0] == chosen else ""
         lines.append(Text(f"  {'  '.join(cells[:-1])}  {row[-1]}", style))
-    for label, text in [*remarks(strategies), ("take", strategies.reason)]:
+    for label, text in [*remarks(strategies), ("take", visible(strategies.reason))]:
         for part, line in enumerate(wrapped(text, width - 15)):
             lines.append(Text.assemble((f"  {label if part == 0 else '':<13}", "dim"), line))
     lines += [Text(f"  {'':<13}{visible(line)}", "green") for line in strategies.lines]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Finding, Location, Report, Repro
-from compilebisect.core.words import plural
+from compilebisect.core.words import CONTROL_CHARACTERS, plural
 from compilebisect.settings import DEFAULT_KINDS
 
 # Of why a module is untested, so many characters are said in the one line that sums up.
@@ -20,19 +20,39 @@ CROSS = "\N{BALLOT X}"
 DASH = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
-# Characters that a terminal or a log viewer would obey: C0 but for tab and newline, DEL, C1, and those that
-# change the direction of text.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile(CONTROL_CHARACTERS)
+# What GitHub, Azure and TeamCity take for a command wherever it stands in a line: `##[error]`, `##vso[...]`.
+_COMMAND = re.compile(r"##(\w*)\[")
+# And where it begins a line: `::error::`. Colours may stand before it.
+_LINE_COMMAND = re.compile(r"^((?:[^\S\n]|\x1b\[[\d;]*m)*)::", re.MULTILINE)
 
 
 def visible(text: str) -> str:
-    """Return text with control characters written out, so that user code cannot steer a terminal."""
-    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
+    """Return text with control characters written out, so that user code cannot steer a terminal or a log."""
+    text = _CONTROL.sub(lambda match: match.group().encode("unicode_escape", "surrogatepass").decode("ascii"), text)
+    return _COMMAND.sub(r"##\1\\[", text)
+
+
+def without_commands(text: str, colon: str = r"\\:") -> str:
+    """Return lines of which none begins as a command to GitHub does; `colon` stands in for the first of its colons."""
+    return _LINE_COMMAND.sub(rf"\1{colon}:", text)
+
+
+def plain_lines(text: str) -> str:
+    """Return text of several lines that neither a terminal nor a log viewer obeys."""
+    return without_commands(visible(text))
 
 
 def one_line(text: str) -> str:
     """Return text without line ends and control characters."""
     return visible(" ".join(text.split()))
+
+
+def shortened(text: str, limit: int = 500) -> str:
+    """Return text in one line, without the middle of what is too long."""
+    if len(text) > limit:
+        text = f"{text[: limit // 2]} ... {text[-limit // 2 :]}"
+    return one_line(text)
 
 
 def code_line(code: str) -> str:

@@ -5,11 +5,11 @@ These imports take from 5 s to 12 s, which is most of what a proof takes.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+
+from compilebisect.repro.script_process import ScriptProcess
 
 # What `python SCRIPT` would do, but for the moment at which torch is imported.
 _WAIT = """
@@ -32,38 +32,23 @@ runpy.run_path(script, run_name="__main__")
 """
 
 
-def start(
-    command: Sequence[str], env: Mapping[str, str], folder: Path | None = None, *, stdin: int = subprocess.DEVNULL
-) -> subprocess.Popen[str]:
-    """Start an interpreter in a process group of its own, its output and errors in one pipe."""
-    return subprocess.Popen(
-        command,
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=dict(env),
-        cwd=folder,
-        start_new_session=True,
-    )
-
-
 class Standby:
     """A context manager around a number of interpreters; those that no script was given to end with it."""
 
     def __init__(self, number: int, *, python: str, env: Mapping[str, str]) -> None:
-        self._processes = [start([python, "-c", _WAIT], env, stdin=subprocess.PIPE) for _ in range(number)]
+        self._processes: list[ScriptProcess] = []
+        for _ in range(number):
+            self._processes.append(ScriptProcess([python, "-c", _WAIT], env, takes_line=True))
 
     def __enter__(self) -> Standby:
         return self
 
     def __exit__(self, *error: object) -> None:
         for process in self._processes:
-            _end(process)
+            process.end()
         self._processes.clear()
 
-    def run(self, script: Path, more_env: Mapping[str, str]) -> subprocess.Popen[str] | None:
+    def run(self, script: Path, more_env: Mapping[str, str]) -> ScriptProcess | None:
         """Let one of them run a script, in the script's folder; returns its process, None where none is left.
 
         `more_env` comes on top of the environment that they were started with. Each runs one script.
@@ -71,28 +56,7 @@ class Standby:
         told = json.dumps([str(script), str(script.parent), dict(more_env)])
         while self._processes:
             process = self._processes.pop()
-            if process.poll() is None and _tell(process, told):
+            if process.tell(told):
                 return process
-            _end(process)  # it has ended, for whatever reason: a plain one will tell
+            process.end()  # it has ended, for whatever reason: a plain one will tell
         return None
-
-
-def _tell(process: subprocess.Popen[str], text: str) -> bool:
-    """Hand over a line, the last one; returns whether it was taken."""
-    assert process.stdin is not None
-    pipe, process.stdin = process.stdin, None  # else `communicate` would write to it
-    try:
-        with pipe:
-            pipe.write(text + "\n")
-    except OSError:
-        return False
-    return True
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        process.stdin = None
-    process.communicate()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -15,12 +12,29 @@ from pathlib import Path
 import msgspec
 
 from compilebisect.core.outcome import Fault
-from compilebisect.repro.standby import Standby, start
+from compilebisect.repro.script_process import ScriptProcess
+from compilebisect.repro.standby import Standby
 
 _VERDICT = re.compile(r"(FAULT SHOWN|FAULT GONE|CANNOT TELL): expected (.*); observed (.*); torch (\S+)$")
 _OBSERVED = re.compile(r'^(?P<kind>\w+) (?P<type>"(?:[^"\\]|\\.)*")(?: at (?P<code>"(?:[^"\\]|\\.)*"))?')
 _STATUS = {"FAULT SHOWN": 1, "FAULT GONE": 0, "CANNOT TELL": 125}
 _TAIL_CHARS = 4000
+# What `python SCRIPT` would do, but for the status with which an exception ends it that nobody handles.
+_RUN_ANY = """
+import os, runpy, sys
+
+def unhandled(*error):
+    sys.__excepthook__(*error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(125)
+
+sys.excepthook = unhandled
+sys.argv = sys.argv[1:]
+if sys.path[:1] == [""]:
+    sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 # How often a run looks whether it was called off.
 _POLL_S = 0.2
 
@@ -58,6 +72,22 @@ class ScriptEnd(msgspec.Struct, frozen=True):
         found = (_VERDICT.search(text) for text in reversed(self.output.splitlines()))  # a model may print before it
         return next((match[0] for match in found if match), "")
 
+    @property
+    def last_line(self) -> str:
+        """The last line that is not empty."""
+        lines = self.output.rstrip().rsplit("\n", 1)
+        return lines[-1].strip()
+
+    def said(self, *, any_script: bool) -> int:
+        """Return what it says of its fault: 1 it shows, 0 it does not, 125 this cannot be told.
+
+        Args:
+            any_script: believe the exit status alone; else a verdict in the last line has to say the same.
+        """
+        match = _VERDICT.search(self.last_line)
+        is_said = any_script or (match is not None and _STATUS[match[1]] == self.status)
+        return self.status if is_said and self.status in (0, 1) else 125
+
 
 def run_fresh(
     script: Path,
@@ -69,45 +99,33 @@ def run_fresh(
     runs: int = 1,
     is_called_off: Callable[[], bool] = lambda: False,
     standby: Standby | None = None,
+    any_script: bool = False,
 ) -> list[ScriptEnd]:
-    """Run a script some times, side by side, each in a process group of its own that is killed at the deadline.
+    """Run a script some times, side by side, each with all that it starts killed at its end, or at the deadline.
 
-    A script without arguments runs in the interpreters that stand by, as far as there are some.
+    A script without arguments runs in the interpreters that stand by, as far as there are some. With `any_script` an
+    exception that it does not handle ends it with 125, by which it can be told from an exit with 1.
 
     Raises:
         KeyboardInterrupt: `is_called_off` said so meanwhile.
     """
     script = script.resolve()  # it runs in its own folder
     started = time.monotonic()
-    processes: list[subprocess.Popen[str]] = []
+    processes: list[ScriptProcess] = []
+    command = [python, *(["-c", _RUN_ANY] if any_script else []), str(script), *args]
     try:
         for _ in range(runs):
             waiting = standby.run(script, env) if standby is not None and not args else None
-            processes.append(waiting or start([python, str(script), *args], env, script.parent))
-        return [_end_of(process, started, started + timeout_s, is_called_off) for process in processes]
+            processes.append(waiting or ScriptProcess(command, env, script.parent))
+        for process in processes:
+            while (left_s := started + timeout_s - time.monotonic()) > 0 and not process.wait(min(left_s, _POLL_S)):
+                if is_called_off():
+                    raise KeyboardInterrupt
     finally:
         for process in processes:
-            _kill_group(process)  # compilers and other children of the script must not outlive it
-            process.wait()
-
-
-def _end_of(
-    process: subprocess.Popen[str], started: float, deadline: float, is_called_off: Callable[[], bool]
-) -> ScriptEnd:
-    has_ended = False
-    while not has_ended and time.monotonic() < deadline:
-        if is_called_off():
-            raise KeyboardInterrupt
-        try:
-            output, _ = process.communicate(timeout=_POLL_S)
-            has_ended = True
-        except subprocess.TimeoutExpired:
-            continue
-    _kill_group(process)
-    if not has_ended:
-        output, _ = process.communicate()
-    status = process.returncode if has_ended and process.returncode >= 0 else None
-    return ScriptEnd(status, output, time.monotonic() - started)
+            process.end()
+    now = time.monotonic()
+    return [ScriptEnd(process.status, process.output, (process.ended_at or now) - started) for process in processes]
 
 
 def judge(end: ScriptEnd, expected: Fault, code: str = "") -> Verification:
@@ -117,13 +135,6 @@ def judge(end: ScriptEnd, expected: Fault, code: str = "") -> Verification:
     return Verification(
         proof=proof, line=line, seconds=end.seconds, exit_status=end.status, tail=end.output[-_TAIL_CHARS:]
     )
-
-
-def _kill_group(process: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def _proof(line: str, status: int, expected: Fault, code: str) -> Proof:

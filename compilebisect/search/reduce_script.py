@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,7 @@ from compilebisect.search.reducing import drive
 from compilebisect.search.script_runner import ScriptRunner
 
 SHOWN, GONE, CANNOT_TELL = 1, 0, 125
+_LONGEST_LINE = 500
 _SLOWER, _LEAST_S, _FIRST_S = 4.0, 15.0, 600.0
 
 
@@ -45,25 +46,36 @@ def reduce_script(
     args: tuple[str, ...],
     environment: Mapping[str, str],
     progress: ProgressListener,
+    any_script: bool = False,
 ) -> ReducedScript:
     """Shrink a script into `out` as long as it shows the same fault, and prove the result in fresh processes.
 
-    The same fault: exit status 1, and for scripts that say what they saw in our form, the same kind, type and line. An
-    interrupt ends the search; the smallest script so far is kept and proved.
+    The same fault: exit status 1, and for scripts that say what they saw in our form, the same kind, type and line;
+    only with `any_script` need a script not say it. An interrupt ends the search; the smallest script so far is kept
+    and proved.
 
     Raises:
-        UsageError: the script cannot be read or is no Python.
-        CannotTestError: it does not show its fault here, or the smaller one does not in a fresh process.
+        UsageError: the script cannot be read, or is no Python.
+        CannotTestError: it does not show its fault here, the smaller one does not in a fresh process, or cannot be
+            written.
     """
     source = _source(script)
-    search = _Search(script, source, runner, args, progress)
+    search = _Search(script, source, runner, args, progress, any_script=any_script)
     is_finished = search.run(time.monotonic() + budget_s)
-    out.write_text(search.text, encoding="utf-8")
+    _write(out, search.text)
     progress.phase_started("proving")
-    ends = run_fresh(out, env=environment, python=sys.executable, timeout_s=_FIRST_S, args=args, runs=runs)
+    ends = run_fresh(
+        out,
+        env=environment,
+        python=sys.executable,
+        timeout_s=_FIRST_S,
+        args=args,
+        runs=runs,
+        any_script=any_script,
+    )
     shown = sum(search.is_same(end) for end in ends)
     if not shown:
-        out.write_text(source, encoding="utf-8")
+        _write(out, source)
         raise CannotTestError(
             "the smaller script does not show the fault in a fresh process; the script is left as it was",
             where=str(out),
@@ -83,8 +95,16 @@ class _Search:
     """The search for a smaller text; candidates lie beside the script, since it may read files from there."""
 
     def __init__(
-        self, script: Path, source: str, runner: ScriptRunner, args: tuple[str, ...], progress: ProgressListener
+        self,
+        script: Path,
+        source: str,
+        runner: ScriptRunner,
+        args: tuple[str, ...],
+        progress: ProgressListener,
+        *,
+        any_script: bool,
     ) -> None:
+        self._any_script = any_script
         self._script, self._runner, self._args, self._progress = script.resolve(), runner, args, progress
         self.text, self._before = source, line_count(source)
         self.candidates = 0
@@ -95,10 +115,10 @@ class _Search:
         """Shrink until nothing helps; returns False where the clock or an interrupt ended it."""
         self._progress.phase_started("running the script")
         first = self._run(self.text)
-        if first.status != SHOWN:
-            said = first.verdict_line or (first.output.strip().splitlines() or ["nothing"])[-1]
+        if first.said(any_script=self._any_script) != SHOWN:
             raise CannotTestError(
-                f"the script does not show its fault here: exit status {first.status}; it says: {said}",
+                f"the script does not show its fault here: exit status {first.status}; its last line: "
+                f"{first.last_line[-_LONGEST_LINE:] or 'none'}",
                 where=str(self._script),
             )
         self._identity = identity(first.verdict_line)
@@ -111,7 +131,7 @@ class _Search:
 
     def is_same(self, end: ScriptEnd) -> bool:
         """Return whether a run showed the fault that the first one did."""
-        return end.status == SHOWN and identity(end.verdict_line) == self._identity
+        return end.said(any_script=self._any_script) == SHOWN and identity(end.verdict_line) == self._identity
 
     def _shows(self, text: str) -> bool:
         self.candidates += 1
@@ -145,9 +165,17 @@ def _source(script: Path) -> str:
     return source
 
 
-def status_of(ends: list[ScriptEnd]) -> int:
-    """Return the exit status for some runs of one script: 1 if any showed the fault, 0 if all were free of it."""
-    statuses = [end.status for end in ends]
-    if SHOWN in statuses:
+def _write(out: Path, text: str) -> None:
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CannotTestError(
+            f"the smaller script cannot be written: {error.strerror}; here it is", where=str(out), detail=text
+        ) from error
+
+
+def status_of(said: Sequence[int]) -> int:
+    """Return the exit status for what some runs of one script said: 1 if any shows the fault, 0 if none does."""
+    if SHOWN in said:
         return SHOWN
-    return GONE if all(status == GONE for status in statuses) else CANNOT_TELL
+    return GONE if all(status == GONE for status in said) else CANNOT_TELL

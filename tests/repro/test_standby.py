@@ -56,7 +56,7 @@ def test_runs_for_which_none_is_left_start_their_own(env, script):
 
 def test_one_that_has_ended_is_replaced(env, script):
     with Standby(1, python="/bin/false", env=env) as standby:
-        standby._processes[0].wait()
+        assert standby._processes[0].wait(30)
         (end,) = run_fresh(script, env=env, python=sys.executable, timeout_s=30, standby=standby)
     assert end.status == 7
 
@@ -64,4 +64,4 @@ def test_one_that_has_ended_is_replaced(env, script):
 def test_those_that_got_no_script_end_with_the_context(env):
     with Standby(2, python=sys.executable, env=env) as standby:
         processes = list(standby._processes)
-    assert all(process.returncode is not None for process in processes)
+    assert all(process.wait(0) for process in processes)

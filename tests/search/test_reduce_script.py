@@ -10,7 +10,6 @@ import pytest
 
 from compilebisect.errors import CannotTestError, UsageError
 from compilebisect.progress import SilentProgress
-from compilebisect.repro.verify import ScriptEnd
 from compilebisect.search.reduce_script import reduce_script, status_of
 from compilebisect.search.script_runner import ScriptRunner
 
@@ -78,7 +77,7 @@ if __name__ == "__main__":
 """
 
 
-def reduced(runner: ScriptRunner, folder: Path, text: str, *, budget_s: float = 100.0):
+def reduced(runner: ScriptRunner, folder: Path, text: str, *, budget_s: float = 100.0, any_script: bool = True):
     script = folder / "fault.py"
     script.write_text(text, encoding="utf-8")
     out = folder / "fault_reduced.py"
@@ -91,6 +90,7 @@ def reduced(runner: ScriptRunner, folder: Path, text: str, *, budget_s: float = 
         args=(),
         environment=dict(os.environ),
         progress=SilentProgress(),
+        any_script=any_script,
     )
     return done, out.read_text(encoding="utf-8")
 
@@ -137,7 +137,25 @@ def test_an_interrupt_keeps_the_smallest_so_far(
 
 
 @pytest.mark.parametrize(
-    ("statuses", "expected"), [([0, 0], 0), ([0, 1], 1), ([0, 125], 125), ([None, 0], 125), ([125, 1], 1)]
+    "script",
+    [
+        "import sys; sys.exit(1)",
+        "print('FAULT SHOWN: expected e; observed error \"E\"; torch 2'); print('more'); raise SystemExit(1)",
+        "print('FAULT GONE: expected e; observed nothing; torch 2'); raise SystemExit(1)",
+    ],
 )
-def test_runs_are_summed_up_as_an_exit_status(statuses: list[int | None], expected: int):
-    assert status_of([ScriptEnd(status, "", 0.0) for status in statuses]) == expected
+def test_a_repro_script_has_to_say_that_its_fault_shows(plain_runner: ScriptRunner, tmp_path: Path, script: str):
+    with pytest.raises(CannotTestError, match="does not show its fault here"):
+        reduced(plain_runner, tmp_path, script, any_script=False)
+
+
+def test_a_smaller_script_that_cannot_be_written_is_told(plain_runner: ScriptRunner, tmp_path: Path):
+    (tmp_path / "fault_reduced.py").mkdir()
+    with pytest.raises(CannotTestError, match="cannot be written") as caught:
+        reduced(plain_runner, tmp_path, SCRIPT)
+    assert caught.value.detail == SMALL
+
+
+@pytest.mark.parametrize(("said", "expected"), [([0, 0], 0), ([0, 1], 1), ([0, 125], 125), ([125, 1], 1)])
+def test_runs_are_summed_up_as_an_exit_status(said: list[int], expected: int):
+    assert status_of(said) == expected
