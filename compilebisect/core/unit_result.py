@@ -98,6 +98,7 @@ class UnitResult(msgspec.Struct, kw_only=True):
         """Return why nothing is known of the module at `path`, one of the unit's; empty where its check told."""
         if self.is_left_out or self.is_implied or not self.is_done:
             return ""
-        if self.observation is None and not (self.untested or self.introduced or self.inherited):
-            return "it was not checked"
-        return self.untested or self.untested_instances.get(path, "")
+        if reason := self.untested or self.untested_instances.get(path, ""):
+            return reason
+        has_run = self.observation is not None and self.observation.completed
+        return "" if has_run or self.introduced or self.inherited else "its check did not run to its end"

@@ -159,3 +159,10 @@ def test_an_interrupted_walk_says_skipped_of_what_it_did_not_reach():
         result.is_done, result.observation = False, None
     assert set(statuses(walk).values()) == {"skipped"}
     assert uncovered_parts(walk) == ()
+
+
+def test_a_check_that_neither_ran_to_its_end_nor_found_anything_gives_no_verdict():
+    walk = ScriptedModel(TREE).walk()
+    root = walk.results[walk.unit_of[""].id]
+    root.observation = Observation(completed=False)
+    assert uncovered(walk) == [""]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compilebisect.core.outcome import Kind
-from compilebisect.core.report import Finding, Location, Report
+from compilebisect.core.report import Finding, Location, Report, Uncovered
 from compilebisect.core.report_diff import diff_reports, exit_status, findings_beyond
 from compilebisect.settings import DEFAULT_KINDS
 from tests.sample_reports import healthy_report, large_report, module
@@ -117,3 +117,20 @@ def test_exit_status_follows_kinds_baseline_and_interrupt(
     new: Report, fail_on: tuple[Kind, ...], baseline: Report | None, status: int
 ) -> None:
     assert status == exit_status(new, fail_on, baseline)
+
+
+@pytest.mark.parametrize(
+    ("found", "fail_on", "baseline", "status"),
+    [
+        ((), DEFAULT_KINDS, None, 125),
+        ((finding("p"),), DEFAULT_KINDS, None, 1),
+        ((finding("p"),), (Kind.SLOWDOWN,), None, 125),
+        ((finding("p"),), DEFAULT_KINDS, report(finding("p")), 125),
+        ((), DEFAULT_KINDS, report(uncovered=(Uncovered(path="b", reason="why"),)), 125),
+    ],
+)
+def test_no_option_excuses_a_part_that_could_not_be_tested(
+    found: tuple[Finding, ...], fail_on: tuple[Kind, ...], baseline: Report | None, status: int
+) -> None:
+    untested = report(*found, uncovered=(Uncovered(path="b", reason="why"),))
+    assert exit_status(untested, fail_on, baseline) == status
