@@ -23,6 +23,7 @@ from compilebisect.search.reduce_script import ReducedScript, status_of
 from compilebisect.search.report_folder import ReportFolder
 from compilebisect.search.report_keeper import ReportKeeper
 from compilebisect.search.script_runner import NO_CACHED_GRAPHS, ScriptRunner
+from compilebisect.search.settle import take_back_unseen
 from compilebisect.search.slowdowns import search_slowdowns
 from compilebisect.search.strategies import compare_strategies
 from compilebisect.settings import Settings
@@ -140,13 +141,21 @@ def _bisect(
             _check_something_was_wanted(bisection, settings)
         verdicts = keeper.conclude()
         keeper.save()
+        hidden = verdicts.hidden()
         for finding in verdicts.findings:
-            progress.finding_made(finding)
+            if finding.id not in hidden:
+                progress.finding_made(finding)
         if proofs is not None:
             with keeper.ending_early():
                 if keeper.ended_by is None:
                     proofs.finish(verdicts)
+                    take_back_unseen(bisection, verdicts, proofs)
             proofs.call_off()
+        keeper.settle()
+        for finding in verdicts.findings:
+            if finding.id in verdicts.hidden():
+                progress.finding_made(finding)
+        if proofs is not None:
             proofs.enter(verdicts)
             keeper.proofs = None
         with keeper.ending_early():

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from compilebisect.core.fingerprint import FaultKey
 from compilebisect.core.mended_source import Site
 from compilebisect.core.outcome import Frame
 from compilebisect.core.words import plural
 
 # What only the tool itself needs.
-_RAW = ("skipped_frames", "skipped_above", "hidden_behind", "mended")
+_RAW = ("skipped_frames", "skipped_above", "hidden_behind", "follows_from", "mended")
 
 
 def break_evidence(
@@ -20,7 +21,7 @@ def break_evidence(
     *,
     place: Callable[[Frame], str],
     function: Callable[[Frame], str],
-    hiders: Mapping[tuple[str, ...], str],
+    hiders: Mapping[FaultKey, str],
 ) -> dict[str, Any]:
     """Return a graph break's evidence for the report.
 
@@ -42,9 +43,9 @@ def break_evidence(
         said["because"] = f"it stands in a {block}"
     if block := _block(evidence.get("skipped_above", ()), place):
         said["because_above"] = f"the call is in a {block}"
-    if key := tuple(evidence.get("hidden_behind", ())):
+    if key := evidence.get("hidden_behind"):
         file, line = key[2], key[3].partition(":")[0]
-        known = hiders.get(key)
+        known = hiders.get((key[0], key[1], file, key[3]))
         said["hidden_behind"] = known or (place(Frame(file=file, line=int(line), function="")) if line else key[1])
     if evidence.get("mended"):
         said["mended"] = [_mended(item, place) for item in evidence["mended"]]

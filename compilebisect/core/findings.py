@@ -9,6 +9,7 @@ from typing import Any
 
 from compilebisect.core.blame import has_user_stack
 from compilebisect.core.break_evidence import break_evidence
+from compilebisect.core.dismissed import Dismissed, DismissedFaults, followers, is_hidden, is_seen_as
 from compilebisect.core.fingerprint import FaultKey, fault_key, fingerprint, reason_of, worst
 from compilebisect.core.judge import LEFT_OUT
 from compilebisect.core.module_tree import ModuleTree
@@ -45,14 +46,64 @@ class Verdicts:
         self._order = {path: position for position, path in enumerate(self.tree)}
         self._unjudged = walk.unjudged_faults()
         self._groups = self._grouped()
-        keys = [fault_key(item.fault) for item, _ in self._groups]
-        self._ids: dict[tuple[str, ...], str] = {key: f"F{number}" for number, key in enumerate(keys, start=1)}
+        self._dismissed: list[Dismissed] = []
         self.findings: list[Finding] = []
         self.faults: dict[str, IntroducedFault] = {}
-        for number, (item, paths) in enumerate(self._groups, start=1):
-            finding = self._finding(f"F{number}", item, paths)
-            self.findings.append(finding)
-            self.faults[finding.id] = item
+        self._make()
+
+    def dismiss(self, reasons: Mapping[str, str]) -> None:
+        """Take findings back, by their ids, and number the others anew: they become notes, with these reasons."""
+        if not reasons:
+            return
+        taken = {id(self.faults[number]): reason for number, reason in reasons.items()}
+        gone = [Dismissed(item, tuple(paths), taken[id(item)]) for item, paths in self._groups if id(item) in taken]
+        self._dismissed = [*self._dismissed, *gone]
+        self._groups = [(item, paths) for item, paths in self._groups if id(item) not in taken]
+        self._make()
+
+    def hidden(self) -> list[str]:
+        """Return the ids of findings that no run of the model shows as it is, but only one without another fault."""
+        return [number for number, item in self.faults.items() if self._is_hidden(item.fault)]
+
+    def shows_above(self, number: str) -> bool:
+        """Return whether the check of a module above showed the fault too, which has it from no other finding."""
+        item, paths = self.faults[number], self._paths_of(number)
+        others = [
+            path
+            for other, found in self.faults.items()
+            if other != number and is_seen_as(item.fault, found.fault)
+            for path in self._paths_of(other)
+        ]
+        above = {above for path in paths for above in self.tree.ancestors(path) if above in self.walk.unit_of}
+        return any(
+            any(is_seen_as(item.fault, inherited.fault) for inherited in self.walk.results[unit.id].inherited)
+            for path in above
+            if not any(path in (other, *self.tree.ancestors(other)) for other in others)
+            for unit in [self.walk.unit_of[path]]
+        )
+
+    def _paths_of(self, number: str) -> Sequence[str]:
+        return next(paths for item, paths in self._groups if item is self.faults[number])
+
+    def _make(self) -> None:
+        following = followers([item.fault for item, _ in self._groups])
+        groups = [(item, paths) for item, paths in self._groups if fault_key(item.fault) not in following]
+        self._ids = {fault_key(item.fault): f"F{number}" for number, (item, _) in enumerate(groups, start=1)}
+        gone = [Dismissed(item, tuple(p), "") for item, p in self._groups if fault_key(item.fault) in following]
+        self._aside = DismissedFaults([*self._dismissed, *gone], self._ids, self._said)
+        self.faults = {f"F{number}": item for number, (item, _) in enumerate(groups, start=1)}
+        self.findings = [self._finding(f"F{number}", *group) for number, group in enumerate(groups, start=1)]
+
+    def _is_hidden(self, fault: Fault) -> bool:
+        if not is_hidden(fault):
+            return False
+        seen = (result.observation for result in self.walk.results.values() if result.observation is not None)
+        return not any(fault_key(other) == fault_key(fault) for one in seen for other in one.faults)
+
+    def _said(self, fault: Fault) -> str:
+        frame = fault.location if fault.frames else None
+        where = f" at {self._place(frame)}" if frame is not None else ""
+        return f"{fault.kind.value.replace('_', ' ')}{where} ({fault.type})"
 
     def _grouped(self) -> list[tuple[IntroducedFault, list[str]]]:
         """Put the same fault of several modules together; the first of them in the tree stands for all."""
@@ -67,7 +118,15 @@ class Verdicts:
         for members in groups.values():
             members.sort(key=lambda member: self._order[member[0]])
             found.append((members[0][1], list(dict.fromkeys(path for path, _ in members))))
-        return sorted(found, key=lambda group: (group[0].fault.kind.severity, self._order[group[1][0]]))
+        # What only shows behind another one comes last, so that the others keep their numbers where it is taken back.
+        return sorted(
+            found,
+            key=lambda group: (
+                self._is_hidden(group[0].fault),
+                group[0].fault.kind.severity,
+                self._order[group[1][0]],
+            ),
+        )
 
     def _showing(self, unit: Unit, item: IntroducedFault) -> Sequence[str]:
         if item.instances:
@@ -88,6 +147,7 @@ class Verdicts:
             evidence = break_evidence(evidence, place=self._place, function=self._qualified, hiders=self._ids)
         if (line := self._user_line(item, module)) is not None:
             evidence["user_line"] = f"{self._place(line)} in {self._qualified(line)}: {line.code}"
+        evidence |= self._aside.evidence_of(fault)
         evidence["message"] = fault.message[:4000]
         if fault.frames:
             evidence["stack"] = [
@@ -193,6 +253,7 @@ class Verdicts:
             notes.append(f"never called itself; its {', '.join(record.other_methods)} ran as part of another module")
         if record.dropped_signatures:
             notes.append(f"{record.dropped_signatures} further kinds of call were not checked")
+        notes += self._aside.notes_of(path)
         return ModuleEntry(
             path=path,
             cls=record.class_name,

@@ -12,7 +12,7 @@ from compilebisect.core.unit_result import IntroducedFault, Probe, Steps, UnitRe
 from compilebisect.core.units import Unit
 
 # What the look adds to a break that was known before.
-_ADDED = ("graphs", "operators_in_graphs", "cures")
+_ADDED = ("graphs", "operators_in_graphs", "cures", "follows_from")
 
 
 def look_behind_breaks(

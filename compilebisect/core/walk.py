@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from compilebisect.core.context_search import ContextSearch
+from compilebisect.core.dismissed import is_seen_as
 from compilebisect.core.fingerprint import FaultKey, fault_key
 from compilebisect.core.hidden_breaks import look_behind_breaks
 from compilebisect.core.judge import ENDS_PROCESS, Judge
@@ -304,6 +305,24 @@ class Walk:
         Code that is compiled for one instance is the code of all, but weights differ, and so may values.
         """
         return unit.paths if Kind.DIVERGENCE in self._kinds else unit.paths[:1]
+
+    def first_check_of(self, item: IntroducedFault) -> Probe | None:
+        """Return the check that showed a fault first; None where only a later, narrower probe did."""
+        path = item.path if item.seen_in is None else item.seen_in
+        unit, evidence = self.unit_of[path], item.fault.evidence
+        if evidence.get("only_in_place"):
+            return Probe(unit=unit.id, path=path, in_place=True, purpose="again")
+        seen = self.results[unit.id].observation
+        if seen is None or evidence.get("in_variants") or not any(is_seen_as(item.fault, f) for f in seen.faults):
+            return None
+        return Probe(
+            unit=unit.id,
+            path=unit.path,
+            instances=tuple(self.paths_to_run(unit)[1:]),
+            fenced=self._judge.fatal_below(unit.path),
+            is_cold=unit.path == "",
+            purpose="again",
+        )
 
     def _depth(self, unit_id: int) -> int:
         return len(self.tree.ancestors(self.units[unit_id].path))

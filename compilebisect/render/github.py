@@ -6,6 +6,7 @@ from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Finding, Report
 from compilebisect.render.wording import (
     compressed_paths,
+    hanging_on,
     headline,
     kind_name,
     module_name,
@@ -38,6 +39,7 @@ def _command(report: Report, finding: Finding, folder: str) -> str:
         properties.append(f"line={finding.location.line}")
     properties.append(f"title={_property(f'{finding.id}: {kind_name(finding.kind)} in {name}')}")
     message = [finding.summary]
+    message += [f"{label.capitalize()}: {text}" for label, text in hanging_on(finding)]
     if finding.hint:
         message.append(f"Fix: {finding.hint}")
     if finding.also_in:

@@ -17,6 +17,7 @@ from compilebisect.render.wording import (
     code_line,
     compressed_paths,
     environment_line,
+    hanging_on,
     headline,
     impact_of,
     kind_name,
@@ -93,6 +94,7 @@ def _finding_view(report: Report, finding: Finding, folder: str) -> dict[str, An
         rows.append(("where", place(finding.location), True))
     if finding.stage is not None:
         rows.append(("stage", finding.stage.value, False))
+    rows += [(label, text, False) for label, text in hanging_on(finding)]
     if impact := impact_of(finding):
         rows.append(("impact", impact, False))
     if finding.hint:

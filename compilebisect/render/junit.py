@@ -11,6 +11,7 @@ from compilebisect.core.report import Finding, ModuleEntry, Report
 from compilebisect.render.wording import (
     code_line,
     environment_line,
+    hanging_on,
     headline,
     impact_of,
     kind_name,
@@ -93,6 +94,7 @@ def _fault_text(report: Report, finding: Finding, folder: str) -> str:
         lines += [f"    {code_line(finding.location.code)}"] if finding.location.code else []
     if finding.stage is not None:
         lines.append(f"stage: {finding.stage.value}")
+    lines += [f"{label}: {text}" for label, text in hanging_on(finding)]
     if impact := impact_of(finding):
         lines.append(f"impact: {impact}")
     if finding.hint:

@@ -13,6 +13,7 @@ from compilebisect.render.wording import (
     code_line,
     compressed_paths,
     environment_line,
+    hanging_on,
     headline,
     impact_of,
     kind_name,
@@ -76,6 +77,7 @@ def _section(report: Report, finding: Finding, folder: str) -> str:
         facts.append(f"- where: {_code(place(finding.location))}")
     if finding.stage is not None:
         facts.append(f"- stage: {finding.stage.value}")
+    facts += [f"- {label}: {_escaped(text)}" for label, text in hanging_on(finding)]
     if impact := impact_of(finding):
         facts.append(f"- impact: {_escaped(impact)}")
     if finding.hint:

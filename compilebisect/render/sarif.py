@@ -13,6 +13,7 @@ from compilebisect.core.report import Finding, Report
 from compilebisect.render.wording import (
     code_line,
     compressed_paths,
+    hanging_on,
     kind_name,
     module_name,
     modules_of,
@@ -76,6 +77,7 @@ def _invocation(report: Report) -> dict[str, Any]:
 def _result(report: Report, finding: Finding, folder: str) -> dict[str, Any]:
     name = module_name(report, finding.module)
     text = [f"{kind_name(finding.kind)} in {name}: {finding.summary}"]
+    text += [f"{label.capitalize()}: {words}" for label, words in hanging_on(finding)]
     if finding.hint:
         text.append(f"Fix: {finding.hint}")
     if finding.also_in:

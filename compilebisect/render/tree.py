@@ -18,6 +18,7 @@ from compilebisect.render.wording import (
     compressed_paths,
     environment_line,
     evidence_text,
+    hanging_on,
     headline,
     impact_of,
     kind_name,
@@ -144,6 +145,8 @@ def _finding_lines(report: Report, finding: Finding, width: int, folder: str) ->
     lines += _row("what", finding.summary, width)
     lines += _row("hidden", f"behind {hider}" if (hider := evidence_text(finding, "hidden_behind")) else "", width)
     lines += _row("costs", evidence_text(finding, "consequence"), width)
+    for label, text in hanging_on(finding):
+        lines += _row(label, text, width)
     lines += _row("impact", impact_of(finding), width)
     lines += _row("fix", finding.hint, width, "green")
     lines += _row("region", ", ".join(compressed_paths(region_of(finding))), width)

@@ -91,6 +91,16 @@ def impact_of(finding: Finding) -> str:
     return one_line(text)
 
 
+def hanging_on(finding: Finding) -> list[tuple[str, str]]:
+    """Return what is no finding by itself and hangs on this one, each kind of it with a label."""
+    rows = []
+    for name, label in (("not_proved", "behind it"), ("follows", "follows")):
+        texts = finding.evidence.get(name)
+        if isinstance(texts, list | tuple) and texts:
+            rows.append((label, one_line("; ".join(map(str, texts)))))
+    return rows
+
+
 def place(location: Location | None) -> str:
     """Return `model.py:31 in MLP.forward`, or an empty string."""
     if location is None:

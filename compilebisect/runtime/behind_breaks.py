@@ -4,6 +4,7 @@ decorator is cure enough. It tells of graph breaks alone: what a mended module c
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -97,6 +98,9 @@ class _Look:
                     if hider is not None:
                         continue  # it only follows from another one that was hidden with it
                     alone = None
+                    if (cause := self._cause(key)) is not None:
+                        evidence = {**fault.evidence, "follows_from": list(cause)}
+                        fault = msgspec.structs.replace(fault, evidence=evidence)
             if alone is not None:
                 fault = self._with_costs(alone.faults[key], alone)
             if hider is not None:
@@ -122,10 +126,24 @@ class _Look:
         """Trace the module with this break alone, None where that fails."""
         if config is None and not self._rounds.mends(without=[key]):
             return self._rounds.first
+        return self._traced(lambda: self._rounds.traced_with(key, config)) if self.is_usable else None
+
+    def _traced(self, trace: Callable[[], Traced]) -> Traced | None:
         traced: list[Traced] = []
-        if not self.is_usable or not self._guarded(lambda: traced.append(self._rounds.traced_with(key, config))):
-            return None
-        return traced[0]
+        return traced[0] if self._guarded(lambda: traced.append(trace())) else None
+
+    def _cause(self, key: FaultKey) -> FaultKey | None:
+        """Return the break without which this one does not show either, though the model still gets to its line."""
+        for other in self._rounds.first.faults:
+            if other == key or not self.is_usable or not self._rounds.is_gone_without_trace(other):
+                continue
+            seen = self._traced(functools.partial(self._rounds.traced_without, other))
+            if seen is None:
+                return None
+            # a break that is met only now may hide this one
+            if seen.faults.keys() <= self._rounds.first.faults.keys() - {key} and self._rounds.runs(key, other):
+                return other
+        return None
 
     def _with_costs(self, fault: Fault, alone: Traced) -> Fault:
         """Add what the break costs: graphs and operators in graphs, with it alone and without any."""

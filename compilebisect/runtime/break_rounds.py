@@ -20,7 +20,7 @@ from compilebisect.core.outcome import Fault
 from compilebisect.error_text import error_line, error_text
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.faults import faults_from_breaks
-from compilebisect.runtime.mending import CannotMend, Mend, mended, record_values
+from compilebisect.runtime.mending import CannotMend, Mend, is_run, mended, record_values
 from compilebisect.runtime.probe import Compiled
 from compilebisect.runtime.torch_internals import RESUMED, BreakEvent
 from compilebisect.source_files import is_user_or_library_file
@@ -118,6 +118,28 @@ class BreakRounds:
     def is_mended(self, key: FaultKey) -> bool:
         """Return whether a break is gone once it is mended."""
         return key not in self.unmended and any(key == other for other, _ in self._mends.values())
+
+    def is_gone_without_trace(self, key: FaultKey) -> bool:
+        """Return whether a break can be mended, and nothing but plain values stands in for it.
+
+        A tensor that stands in is cut off from what it was computed from, and that alone may do away with other breaks.
+        """
+        return self.is_mended(key) and all(mend.is_plain for other, mend in self._mends.values() if other == key)
+
+    def traced_without(self, key: FaultKey) -> Traced:
+        """Trace the module with one break mended and all others as they are.
+
+        Raises:
+            RunFailed: the run fails.
+            OutOfTime: it might take too long.
+        """
+        return self._traced([mend for other, mend in self._mends.values() if other == key])
+
+    def runs(self, key: FaultKey, away: FaultKey) -> bool:
+        """Return whether eager mode gets to where a break is, also where another one is mended."""
+        watched = [mend for other, mend in self._mends.values() if other == key]
+        standing_in = [mend for other, mend in self._mends.values() if other == away]
+        return bool(watched) and all(is_run(mend, standing_in, self._run_eager) for mend in watched)
 
     def call_at(self, key: FaultKey) -> Mend | None:
         """Return the mend of the function that is called where a break is, with the function as its values.

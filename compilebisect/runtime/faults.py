@@ -52,6 +52,7 @@ def causes(events: list[BreakEvent]) -> list[BreakEvent]:
     for a break inside it, and a frame that the backend does not take for what it calls.
     """
     own = [event for event in events if FENCE_NAME not in event.message and not _is_at_fence(event)]
+    own = [event for event in own if not _is_met_while_compiling(event)]
     own = [event for event in own if not _follows_from_a_break_inside(event, events)]
     own = _without_loops(own)
     own = [event for event in own if not any(_holds(event, other) for other in own)]
@@ -98,6 +99,21 @@ def _holds(event: BreakEvent, other: BreakEvent) -> bool:
 
 def _innermost(event: BreakEvent) -> tuple[str, int | None] | None:
     return (event.stack[-1].filename, event.stack[-1].lineno) if event.stack else None
+
+
+def _is_met_while_compiling(event: BreakEvent) -> bool:
+    """Say whether the frame is of torch's own compiler at work, which compiles a backward pass only when it is run.
+
+    Dynamo watches that run, and so the compiler too: it takes up, and gives up on, frames of it that are nobody's.
+    """
+    if is_user_or_library_file(event.compiled_place[0]):
+        return False
+    for summary in reversed(event.stack[: len(event.stack) - event.own_depth]):
+        if is_user_or_library_file(summary.filename):
+            return False
+        if any(folder in summary.filename for folder in torch_internals.COMPILER_FOLDERS):
+            return True
+    return False
 
 
 def _follows_from_a_break_inside(event: BreakEvent, events: list[BreakEvent]) -> bool:

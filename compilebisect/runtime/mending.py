@@ -5,6 +5,7 @@ stands in for it. Of a mended module nothing but its further graph breaks is of 
 from __future__ import annotations
 
 import ast
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -79,6 +80,11 @@ class Mend:
             return ast.Constant(first)
         return None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all values are numbers, texts and the like."""
+        return all(isinstance(value, _LEAVES) for value in self.values)
+
     def text(self) -> str | None:
         """Return an expression that stands for the first value in a script, None where it takes too much."""
         return _text(self.values[0])
@@ -124,6 +130,27 @@ def record_values(mends: Sequence[Mend], run: Callable[[], Any]) -> None:
         raise CannotMend(f"eager mode fails: {error_line(error)}") from error
 
 
+def is_run(watched: Mend, standing_in: Sequence[Mend], run: Callable[[], Any]) -> bool:
+    """Run in eager mode with values in the place of some expressions, and return whether another one is run then."""
+    seen = []
+
+    def note(value: Any) -> Any:
+        seen.append(True)
+        return value
+
+    def edit(number: int) -> Callable[[ast.expr], ast.expr]:
+        if number == 0:
+            return lambda node: ast.Call(ast.Name(_RECORD, ast.Load()), [node], [])
+        return _standing_in(standing_in, number - 1)
+
+    try:
+        with _code_with([watched, *standing_in], edit, {_RECORD: note, **_names_of_values(standing_in)}):
+            run()
+    except Exception:  # noqa: BLE001 - the user's code without some of its parts: it did not get there
+        return False
+    return bool(seen)
+
+
 @contextmanager
 def mended(mends: Sequence[Mend]) -> Iterator[None]:
     """Let the recorded values stand in for what breaks off; for one run of what they were recorded from.
@@ -131,24 +158,27 @@ def mended(mends: Sequence[Mend]) -> Iterator[None]:
     Raises:
         CannotMend: the code cannot be changed.
     """
-    names = {f"{_VALUES}_{number}": clone_value(mend.values) for number, mend in enumerate(mends)}
-
-    def standing_in(number: int) -> Callable[[ast.expr], ast.expr]:
-        def replace(node: ast.expr) -> ast.expr:
-            value: ast.expr | None = mends[number].constant
-            if value is None:
-                values = ast.Name(f"{_VALUES}_{number}", ast.Load())
-                value = ast.Call(ast.Attribute(values, "pop", ast.Load()), [ast.Constant(0)], [])
-            # The expression stays, unreached, so that the function has the same variables.
-            return ast.IfExp(ast.Constant(True), value, node)
-
-        return replace
-
     try:
-        with _code_with(mends, standing_in, names):
+        with _code_with(mends, functools.partial(_standing_in, mends), _names_of_values(mends)):
             yield
     except CannotChange as error:
         raise CannotMend(error_text(error)) from error
+
+
+def _names_of_values(mends: Sequence[Mend]) -> dict[str, Any]:
+    return {f"{_VALUES}_{number}": clone_value(mend.values) for number, mend in enumerate(mends)}
+
+
+def _standing_in(mends: Sequence[Mend], number: int) -> Callable[[ast.expr], ast.expr]:
+    def replace(node: ast.expr) -> ast.expr:
+        value: ast.expr | None = mends[number].constant
+        if value is None:
+            values = ast.Name(f"{_VALUES}_{number}", ast.Load())
+            value = ast.Call(ast.Attribute(values, "pop", ast.Load()), [ast.Constant(0)], [])
+        # The expression stays, unreached, so that the function has the same variables.
+        return ast.IfExp(ast.Constant(True), value, node)
+
+    return replace
 
 
 @contextmanager

@@ -52,6 +52,10 @@ _FIRST_COMPILE = (
 )
 
 
+#: Where torch keeps what works on a graph after Dynamo; user's transforms lie beside the first.
+COMPILER_FOLDERS = ("/torch/_functorch/_aot_autograd/", "/torch/_inductor/")
+
+
 class BreakEvent:
     """One time that Dynamo could not go on: `type` and `message` are torch's, `stack` runs from the outermost frame.
 

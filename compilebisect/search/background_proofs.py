@@ -121,12 +121,20 @@ class BackgroundProofs:
         return [
             finding if repro is None else msgspec.structs.replace(finding, repro=repro)
             for finding in verdicts.findings
-            for repro in [self._repro_of(verdicts.faults[finding.id])]
+            for repro in [self.repro_of(verdicts.faults[finding.id])]
         ]
 
-    def _repro_of(self, item: IntroducedFault) -> Repro | None:
+    def repro_of(self, item: IntroducedFault) -> Repro | None:
+        """Return what came of the proof of a fault, None where it was not tried or did not come to its end."""
         proof = self._proofs.get(id(item))
         return None if proof is None else proof.repro
+
+    def add_note(self, item: IntroducedFault, note: str) -> None:
+        """Add to what is said of the script of a fault."""
+        proof = self._proofs[id(item)]
+        if proof.repro is not None:
+            said = "; ".join(text for text in (proof.repro.note, note) if text)
+            proof.repro = msgspec.structs.replace(proof.repro, note=said)
 
     def enter(self, verdicts: Verdicts) -> None:
         """Give the findings their repros, and the scripts their names."""

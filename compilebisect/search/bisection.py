@@ -121,6 +121,17 @@ class Bisection:
                 worker.stop()
             self._busy.clear()
 
+    def look_again(self, probe: Probe) -> Observation:
+        """Make a probe that the walk made once more, in a worker that did nothing before."""
+        reason = "" if probe.in_place else self.store.prepare(probe)
+        if reason:
+            return Observation(untested=reason)
+        worker = self.loaded_worker()
+        payload = msgspec.msgpack.encode(self.order_for(probe))
+        outcome = worker.call(f"{_SERVICE}:run_probe", payload, self.settings.timeout_s, label=f"{probe.path} [again]")
+        self.give_back(worker)
+        return self._observation(outcome)
+
     def serve_errands_until(self, is_done: Callable[[], bool]) -> None:
         """Do nothing but errands."""
         while not is_done():

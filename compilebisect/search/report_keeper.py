@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import platform
 import time
 from collections.abc import Iterator
@@ -13,13 +14,15 @@ import msgspec
 import compilebisect
 from compilebisect.core.coverage import uncovered_parts
 from compilebisect.core.findings import Verdicts
-from compilebisect.core.report import Environment, Report, Timing
+from compilebisect.core.report import Environment, Report, Repro, Timing
 from compilebisect.core.strategies import Strategies
+from compilebisect.core.unit_result import IntroducedFault
 from compilebisect.error_text import error_line
 from compilebisect.errors import CompilebisectError, ReportNotSaved
 from compilebisect.search.background_proofs import BackgroundProofs
 from compilebisect.search.bisection import Bisection
 from compilebisect.search.report_folder import REPORT_NAME, ReportFolder, write_elsewhere
+from compilebisect.search.settle import take_back_unproved
 
 
 class ReportKeeper:
@@ -36,6 +39,7 @@ class ReportKeeper:
         self._folder = folder
         self._started = started
         self._verdicts: Verdicts | None = None
+        self._is_settled = False
         self._failures: list[str] = []
         self._has_warned = False
 
@@ -62,6 +66,13 @@ class ReportKeeper:
         """Draw the findings from the walk, once and for all."""
         self._verdicts = self._new_verdicts()
         return self._verdicts
+
+    def settle(self) -> None:
+        """Take back the findings that need a proof and have none, once no more proofs are under way."""
+        assert self._verdicts is not None
+        self._is_settled = True
+        take_back_unproved(self._verdicts, self._repro_of)
+        self.save()
 
     def save(self) -> Report:
         """Write what is known by now; where that fails it is said once, and the run goes on."""
@@ -98,10 +109,16 @@ class ReportKeeper:
         bisection = self._bisection
         return Verdicts(bisection.walk, bisection.description.root_dir, bisection.settings.check)
 
+    def _repro_of(self, item: IntroducedFault) -> Repro | None:
+        return None if self.proofs is None else self.proofs.repro_of(item)
+
     def _report(self, *, complete: bool) -> Report:
         bisection = self._bisection
         description, settings = bisection.description, bisection.settings
         verdicts = self._verdicts or self._new_verdicts()
+        if not self._is_settled:  # what may have a proof by and by has none by now
+            verdicts = copy.copy(verdicts)
+            take_back_unproved(verdicts, self._repro_of)
         findings = verdicts.findings if self.proofs is None else self.proofs.with_repros(verdicts)
         return Report(
             complete=complete,

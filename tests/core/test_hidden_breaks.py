@@ -64,8 +64,8 @@ def test_a_module_whose_code_is_skipped_for_a_break_below_is_looked_behind_too()
     found = Verdicts(model.walk(), "/project")
     assert model.looks() == ["a.x", "a"]
     assert [(f.id, f.module, f.evidence.get("hidden_behind")) for f in found.findings] == [
-        ("F1", "a", "F2"),
-        ("F2", "a.x", None),
+        ("F1", "a.x", None),
+        ("F2", "a", "F1"),
     ]
     assert (look := next(probe for probe in model.probes if probe.mends_breaks and probe.path == "a"))
     assert look.breaks_below == (fault_key(known),)

@@ -40,7 +40,7 @@ def hostile_report() -> Report:
             hint=bad,
             module=finding.module,
             location=Location(file=f"a,b:{bad}.py", line=3, function=bad, code=bad),
-            evidence={"text": bad},
+            evidence={"text": bad, "not_proved": [bad], "follows": [bad]},
         )
         for finding in report.findings
     )
@@ -61,6 +61,15 @@ def test_no_control_character_of_user_text_gets_through(format_name: str) -> Non
 def test_reports_with_missing_parts_are_rendered(format_name: str, change: dict[str, tuple[()]]) -> None:
     report = msgspec.structs.replace(large_report(), **change)
     assert render(report, format_name)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_what_hangs_on_a_finding_is_said_with_it(format_name: str) -> None:
+    report = large_report()
+    evidence = {"not_proved": ["break one (no script shows it)"], "follows": ["break two"]}
+    finding = msgspec.structs.replace(report.findings[0], evidence=evidence)
+    text = render(msgspec.structs.replace(report, findings=(finding,)), format_name, width=80)
+    assert "break one" in text and "break two" in text
 
 
 def test_unknown_format_names_the_nearest() -> None:

@@ -153,3 +153,38 @@ class Copies(nn.Module):
     def forward(self, x):
         sizes = copy.copy([1, 2])
         return x * bisect.bisect(sizes, 1)
+
+
+class CutBeforeGradient(nn.Module):
+    """A print cuts the graph, so that what the gradient is taken of was made outside of the one that takes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            loss = self.energy(x).sum()
+            (slope,) = torch.autograd.grad(loss, self.weight)
+        return slope
+
+    def energy(self, x: torch.Tensor) -> torch.Tensor:
+        energy = self.weight * x
+        print("energy of", x.shape)
+        return energy * 2
+
+
+class CalledOnlyByTheBreak(nn.Module):
+    """The second break is gone with the first one, but only because nothing gets to it any more."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = self.count(x.sum().item())
+        return x + n
+
+    @torch.compiler.disable(recursive=False)
+    def count(self, value: float) -> int:
+        return self.inner(torch.tensor(value))
+
+    def inner(self, value: torch.Tensor) -> int:
+        print("inner", value.shape)
+        return 3

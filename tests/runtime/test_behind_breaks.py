@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.outcome import Fault, Kind, Observation
-from compilebisect.runtime import break_rounds
+from compilebisect.runtime import break_rounds, torch_internals
 from compilebisect.runtime.behind_breaks import probe_behind_breaks
 from compilebisect.runtime.changed_code import CannotChange, changed_code
 from compilebisect.runtime.golden import CallLog, Capture, watch_calls
@@ -190,3 +191,22 @@ def test_only_a_function_that_has_the_decorator_loses_it() -> None:
     assert without_disable(breaking_modules.kept_out) is breaking_modules.kept_out.__wrapped__
     assert without_disable(breaking_modules.KeptOut().twice) is not None
     assert [without_disable(value) for value in (around, len, "".join, torch.sin, None)] == [None] * 5
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_a_break_that_is_there_only_because_another_one_cut_the_graph_follows_from_it(tmp_path: Path) -> None:
+    if torch_internals.dynamo_config_value("trace_autograd_ops") is None:
+        pytest.skip("this torch cannot trace autograd.grad")
+    with torch_internals.dynamo_config({"trace_autograd_ops": True}):
+        seen = look(breaking_modules.CutBeforeGradient(), tmp_path)
+    follows = {code(fault): fault.evidence.get("follows_from") for fault in seen.faults}
+    (first,) = [fault for fault in seen.faults if code(fault).startswith("print")]
+    assert follows[code(first)] is None
+    others = {line: cause for line, cause in follows.items() if line != code(first)}
+    assert others == {"(slope,) = torch.autograd.grad(loss, self.weight)": list(fault_key(first))}
+
+
+def test_a_break_that_is_gone_because_nothing_gets_there_any_more_follows_from_none(tmp_path: Path) -> None:
+    seen = look(breaking_modules.CalledOnlyByTheBreak(), tmp_path)
+    assert [code(fault) for fault in seen.faults if code(fault).startswith("print")]
+    assert not any("follows_from" in fault.evidence for fault in seen.faults)

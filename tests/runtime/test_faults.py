@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import inspect
 import traceback
+from pathlib import Path
+
+import torch
 
 from compilebisect.core.outcome import BACKEND_FAILED
 from compilebisect.runtime.faults import causes, fault_from_error
@@ -69,3 +73,24 @@ def test_a_function_above_in_the_file_holds_nothing_of_one_below() -> None:
     above.compiled_frame = "outer"
     part = backend_failure(inner, "lib.op.default", outer)
     assert causes([above, part]) == [above, part]
+
+
+def break_of_library_code(*files: str) -> BreakEvent:
+    """A frame of Python's own library is given up, reached through lines of these files."""
+    event = BreakEvent(RuntimeError("seen"), effect=FRAME_SKIPPED, compiled=inspect.signature.__code__)
+    event.type = "Attempt to trace generator"
+    event.stack = [traceback.FrameSummary(file, 7, "called") for file in (*files, inspect.__file__)]
+    return event
+
+
+def test_what_dynamo_meets_in_torchs_own_compiler_at_work_is_no_break_of_the_model() -> None:
+    compiler = f"{Path(torch.__file__).parent}/_functorch/_aot_autograd/runtime_wrappers.py"
+    graph = f"{Path(torch.__file__).parent}/fx/graph.py"
+    # a backward pass is compiled when it is run, from the user's line that runs it
+    assert causes([break_of_library_code("model.py", compiler, graph)]) == []
+    for mine in (["model.py"], ["model.py", compiler, "my_operator.py"]):
+        event = break_of_library_code(*mine)
+        assert causes([event]) == [event]
+    own = break_at(7, "of my own", "resumed")
+    own.stack = [traceback.FrameSummary(file, 7, "called") for file in ("model.py", compiler)]
+    assert causes([own]) == [own]
