@@ -160,8 +160,8 @@ def _bisect(
                 search_slowdowns(bisection)
             _check_something_was_wanted(bisection, settings)
         verdicts = keeper.conclude()
-        hidden = verdicts.hidden()
         keeper.save()
+        hidden = verdicts.hidden()
         for finding in verdicts.findings:
             if finding.id not in hidden:
                 progress.finding_made(finding)
@@ -172,9 +172,9 @@ def _bisect(
                     take_back_unseen(bisection, verdicts, proofs)
             proofs.call_off()
         keeper.settle()
-        keeper.save()
-        for number in verdicts.hidden():
-            progress.finding_made(next(finding for finding in verdicts.findings if finding.id == number))
+        for finding in verdicts.findings:
+            if finding.id in verdicts.hidden():
+                progress.finding_made(finding)
         if proofs is not None:
             proofs.enter(verdicts)
             keeper.proofs = None

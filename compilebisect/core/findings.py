@@ -53,8 +53,11 @@ class Verdicts:
 
     def dismiss(self, reasons: Mapping[str, str]) -> None:
         """Take findings back, by their ids, and number the others anew: they become notes, with these reasons."""
+        if not reasons:
+            return
         taken = {id(self.faults[number]): reason for number, reason in reasons.items()}
-        self._dismissed += [Dismissed(item, tuple(p), taken[id(item)]) for item, p in self._groups if id(item) in taken]
+        gone = [Dismissed(item, tuple(paths), taken[id(item)]) for item, paths in self._groups if id(item) in taken]
+        self._dismissed = [*self._dismissed, *gone]
         self._groups = [(item, paths) for item, paths in self._groups if id(item) not in taken]
         self._make()
 

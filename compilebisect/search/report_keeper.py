@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import platform
 import time
 from collections.abc import Iterator
@@ -67,10 +68,11 @@ class ReportKeeper:
         return self._verdicts
 
     def settle(self) -> None:
-        """Make notes, once and for all, of the concluded findings that need a proof and have none."""
-        if self._verdicts is not None:
-            take_back_unproved(self._verdicts, self._repro_of)
-            self._is_settled = True
+        """Take back the findings that need a proof and have none, once no more proofs are under way."""
+        assert self._verdicts is not None
+        self._is_settled = True
+        take_back_unproved(self._verdicts, self._repro_of)
+        self.save()
 
     def save(self) -> Report:
         """Write what is known by now; where that fails it is said once, and the run goes on."""
@@ -107,19 +109,16 @@ class ReportKeeper:
         bisection = self._bisection
         return Verdicts(bisection.walk, bisection.description.root_dir, bisection.settings.check)
 
-    def _provisional(self) -> Verdicts:
-        """Draw the findings as they would stand if the run ended now."""
-        verdicts = self._new_verdicts()
-        take_back_unproved(verdicts, self._repro_of)
-        return verdicts
-
     def _repro_of(self, item: IntroducedFault) -> Repro | None:
         return None if self.proofs is None else self.proofs.repro_of(item)
 
     def _report(self, *, complete: bool) -> Report:
         bisection = self._bisection
         description, settings = bisection.description, bisection.settings
-        verdicts = self._verdicts if self._verdicts is not None and self._is_settled else self._provisional()
+        verdicts = self._verdicts or self._new_verdicts()
+        if not self._is_settled:  # what may have a proof by and by has none by now
+            verdicts = copy.copy(verdicts)
+            take_back_unproved(verdicts, self._repro_of)
         findings = verdicts.findings if self.proofs is None else self.proofs.with_repros(verdicts)
         return Report(
             complete=complete,

@@ -57,4 +57,8 @@ def _shows_again(bisection: Bisection, item: IntroducedFault) -> bool:
         return True
     seen = bisection.look_again(probe)
     faults = (*seen.faults, *(fault for found in seen.faults_by_instance.values() for fault in found))
-    return bool(seen.untested) or not seen.completed or any(is_seen_as(item.fault, fault) for fault in faults)
+    return (
+        bool(seen.untested or seen.untested_instances)
+        or not seen.completed
+        or any(is_seen_as(item.fault, fault) for fault in faults)
+    )

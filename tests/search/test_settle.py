@@ -71,7 +71,7 @@ def test_what_neither_a_script_nor_a_second_check_shows_is_no_finding() -> None:
         Observation(untested="it could not be checked"),
         Observation(completed=False),
     ],
-    ids=["seen", "seen of an instance", "skipped", "not completed"],
+    ids=["seen", "seen of an instance", "untested", "not completed"],
 )
 def test_what_a_second_check_shows_or_cannot_tell_of_stays_a_finding(seen: Observation) -> None:
     verdicts = flaky()
