@@ -105,6 +105,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     ended the probe before all of it was done.
     `untested` says why the probe gives no verdict, though nothing went wrong that would be a fault: eager mode failed
     as well, nothing was captured, the probe itself stumbled. `untested_instances` does so for single further instances.
+    `is_all_eager` says that graphs broke in such a way that a call of it ran in eager mode as a whole.
     `is_blind` says that the output was constant, so that a divergence inside could not have shown in it, `has_excused`
     that something differs from eager by more than its dtype's floor and is right all the same, or was not compared.
     `faults_by_instance` holds those faults that belong to single instances rather than to the code of all. `impact` is
@@ -121,6 +122,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int = 0
     is_blind: bool = False
     has_excused: bool = False
+    is_all_eager: bool = False
     untested: str = ""
     untested_instances: dict[str, str] = {}
     notes: tuple[str, ...] = ()

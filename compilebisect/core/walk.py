@@ -104,6 +104,8 @@ class Walk:
         if not untested and not observation.completed and not any(fault in left for fault in ends):
             how = f"with {ends[0].kind.value} ({ends[0].type}), a kind that --check leaves out" if ends else "early"
             untested = f"its check ended {how}"
+        if not untested and observation.is_all_eager and Kind.GRAPH_BREAK not in self._kinds:
+            untested = "all of it ran in eager mode since graphs break in it, a kind that --check leaves out"
         return msgspec.structs.replace(
             observation,
             faults=left,
@@ -117,7 +119,7 @@ class Walk:
         if probe.purpose == "fence" and seen.untested:
             result.untested = result.untested or seen.untested
         is_as_a_user_would = probe.rung is None and probe.compiles_only is None and not probe.in_place
-        has_run = seen.completed and not seen.untested and bool(seen.graphs or not probe.fenced)
+        has_run = seen.completed and not (seen.untested or seen.is_all_eager) and bool(seen.graphs or not probe.fenced)
         if probe.purpose in _COVERING and probe.path == self.units[probe.unit].path and is_as_a_user_would and has_run:
             result.kept_out.append(probe.fenced)
 
@@ -334,6 +336,7 @@ class Walk:
             and not observation.faults
             and not observation.untested
             and not observation.untested_instances
+            and not observation.is_all_eager
             and not observation.is_blind
             and observation.graphs > 0
         )
@@ -397,6 +400,7 @@ def _merged(seen: Observation, more: Observation, first: str, second: str) -> Ob
         faults=(*seen.faults, *(fault for fault in more.faults if fault_key(fault) not in known)),
         graphs=max(seen.graphs, more.graphs),
         compile_s=seen.compile_s + more.compile_s,
+        is_all_eager=seen.is_all_eager or more.is_all_eager,
         is_blind=seen.is_blind or more.is_blind,
         has_excused=seen.has_excused or more.has_excused,
         notes=tuple(dict.fromkeys((*seen.notes, *more.notes))),

@@ -113,6 +113,7 @@ def probe_optimizer(
             recompiles=recompiles,
             compile_s=compile_s,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            is_all_eager=has_break and bool(untested),
             untested="" if has_break else untested,
             notes=tuple(dict.fromkeys([*notes, untested] if has_break and untested else notes)),
         ),

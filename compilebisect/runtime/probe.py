@@ -20,7 +20,7 @@ from compilebisect.attempt import attempt
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import INSTANCE_MARK, ProbeOrder
 from compilebisect.core.module_tree import GoldenCall, moved_path
-from compilebisect.core.outcome import Fault, Observation
+from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.core.recompile import Recompiles
 from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
@@ -191,7 +191,11 @@ def _probe_call(
     if not compiled.watcher.graph_runs and not order.fenced and oracle.computes():
         where = path or "the model"
         why = f"{where} was not captured: all of it ran in eager mode"
-        findings.take_unjudged(why, call, instance=instance, is_repeat=is_repeat)
+        if findings.has_breaks:  # these are what there is to tell
+            findings.notes.append(why)
+            findings.is_all_eager = True
+        else:
+            findings.take_unjudged(why, call, instance=instance, is_repeat=is_repeat)
     elif order.compares_values:
         findings.take_comparison(path, oracle.judge(compiled.record, compiled.function), call)
     if log is None:
@@ -313,7 +317,7 @@ class _Findings:
         self.untested = ""
         self.untested_instances: dict[str, str] = {}
         self.has_failed = False
-        self.is_blind = self.has_excused = False
+        self.is_blind = self.has_excused = self.is_all_eager = False
         self.graphs = self.operators = self.frames_compiled = self.recompiles = 0
         self.compile_s = 0.0
 
@@ -355,6 +359,10 @@ class _Findings:
             self.untested_instances.setdefault(instance, why)
         else:
             self.untested = self.untested or why
+
+    @property
+    def has_breaks(self) -> bool:
+        return any(fault.kind is Kind.GRAPH_BREAK for fault in self.faults.values())
 
     def is_unjudged(self, instance: str | None) -> bool:
         """Return whether a call of this instance showed nothing; None is the one that was compiled."""
@@ -402,6 +410,7 @@ class _Findings:
             recompiles=self.recompiles,
             compile_s=self.compile_s,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            is_all_eager=self.is_all_eager,
             is_blind=self.is_blind,
             has_excused=self.has_excused,
             untested=self.untested,

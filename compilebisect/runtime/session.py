@@ -69,6 +69,8 @@ class Session:
         self.model.to(self.device)
         self.model.train(settings.train)
         torch_internals.forbid_tf32()  # after the user's code, which may have allowed it
+        if "torch._dynamo.config.suppress_errors" not in dict(settings.config):
+            torch_internals.show_errors()  # this, too
         if any(nn.parameter.is_lazy(tensor) for tensor in self._tensors()):
             args, kwargs = self.inputs()
             with torch.no_grad():

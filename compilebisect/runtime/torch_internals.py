@@ -549,13 +549,19 @@ def raise_recompile_limit(limit: int) -> None:
 
 def prepare_compile_process(*, use_cache: bool) -> None:
     """Set what every probe needs: random draws as in eager, errors that show, caches on or off."""
-    import torch._dynamo.config as dynamo_config
     import torch._inductor.config as inductor_config
 
     inductor_config.fallback_random = True
-    dynamo_config.suppress_errors = False
+    show_errors()
     if not use_cache:
         inductor_config.force_disable_caches = True
+
+
+def show_errors() -> None:
+    """Let what fails while a graph is compiled be raised; Dynamo could run it in eager mode without a word."""
+    import torch._dynamo.config as dynamo_config
+
+    dynamo_config.suppress_errors = False
 
 
 class NewOperators:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
 import pytest
 
 from compilebisect.core.coverage import uncovered_parts
@@ -166,3 +167,22 @@ def test_a_check_that_neither_ran_to_its_end_nor_found_anything_gives_no_verdict
     root = walk.results[walk.unit_of[""].id]
     root.observation = Observation(completed=False)
     assert uncovered(walk) == [""]
+
+
+class AllEager(ScriptedModel):
+    """Nothing of the root is captured, since graphs break in it; `head` has no verdict of its own."""
+
+    def observe(self, probe: Probe) -> Observation:
+        if probe.path == "head":
+            return Observation(untested=WHY)
+        seen = super().observe(probe)
+        return msgspec.structs.replace(seen, is_all_eager=probe.path == "", graphs=int(probe.path != ""))
+
+
+def test_a_module_that_ran_in_eager_mode_for_its_graph_breaks_has_a_verdict_and_covers_nothing():
+    model = AllEager(TREE, [Planted(Kind.GRAPH_BREAK, "")])
+    walk = model.walk()
+    assert introduced(walk) == [("", "graph_break")]
+    assert uncovered(walk) == ["head"]
+    # where nobody looks for graph breaks, nothing at all is known of it
+    assert uncovered(model.walk(kinds=[Kind.DIVERGENCE])) == ["", "head"]
