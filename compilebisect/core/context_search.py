@@ -118,6 +118,9 @@ class ContextSearch:
         result.notes.extend(note for note in seen.notes if note not in result.notes)
         if any(fault.kind is Kind.TIMEOUT for fault in seen.faults):
             result.notes.append("not judged in place: the whole model did not get through within --timeout")
+        elif result.observation is not None and not result.untested and seen.untested:
+            note = seen.untested if "in place" in seen.untested else f"not judged in place: {seen.untested}"
+            result.notes.extend([] if note in result.notes else [note])
         elif not result.is_implied and (result.observation is None or result.untested):
             if seen.graphs and not seen.untested:
                 result.notes.append(f"checked in place only: {result.untested or 'never called itself'}")

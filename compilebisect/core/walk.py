@@ -29,6 +29,8 @@ NEARLY_SAME = 0.6
 ENDS_RUN = (Kind.ERROR, Kind.CRASH, Kind.TIMEOUT)
 # Probes that compile a module as the user would and compare all of it.
 _COVERING = ("check", "fence", "left out")
+# Probes without whose answer it is not known whether a module is healthy.
+_TELLING_MORE = ("fence", "variants")
 
 
 class Walk:
@@ -116,7 +118,7 @@ class Walk:
     def _note_what_it_covers(self, probe: Probe, seen: Observation) -> None:
         """Keep which modules a probe really compiled, and that one which was to tell more of a module told nothing."""
         result = self.results[probe.unit]
-        if probe.purpose == "fence" and seen.untested:
+        if probe.purpose in _TELLING_MORE and seen.untested:
             result.untested = result.untested or seen.untested
         is_as_a_user_would = probe.rung is None and probe.compiles_only is None and not probe.in_place
         has_run = seen.completed and not (seen.untested or seen.is_all_eager) and bool(seen.graphs or not probe.fenced)

@@ -78,6 +78,16 @@ def test_a_further_look_that_stumbles_leaves_the_module_untested():
     assert uncovered(model.walk()) == [""]
 
 
+def test_a_model_whose_further_inputs_could_not_be_looked_at_is_untested():
+    assert uncovered(Stumbling("", purposes=("variants",)).walk(variants=2)) == [""]
+
+
+def test_a_look_in_place_that_stumbles_is_noted_at_a_module_with_a_verdict_of_its_own():
+    walk = Stumbling("head", purposes=("in place",)).walk(context=True, all_modules=True)
+    assert uncovered(walk) == []
+    assert walk.results[walk.unit_of["head"].id].notes == [f"not judged in place: {WHY}"]
+
+
 def test_what_is_left_out_on_purpose_is_no_loss_and_covers_nothing():
     walk = Stumbling("enc.a").walk(skip=["", "enc"])
     assert uncovered(walk) == ["enc.a"]
