@@ -15,7 +15,7 @@ def before_parametrisation(module: nn.Module) -> nn.Module:
     All else is the module's own. What its code for that raises gets through.
     """
     cls = parametrize.type_before_parametrizations(module)
-    plain: nn.Module = cls.__new__(cls)
+    plain: nn.Module = object.__new__(cls)
     nn.Module.__init__(plain)
     plain.__dict__.update(
         {name: item for name, item in vars(module).items() if name not in ("_parameters", "_buffers", "_modules")}
