@@ -201,7 +201,8 @@ def _program_parts(case: ReproCase) -> tuple[list[str], list[str], str, str]:
     definitions = [definition.text for definition in case.definitions]
     build = [statement_text(statement) for statement in program.statements]
     if case.state_saved:
-        build.append(_LOAD)
+        is_lazy = any(re.search(r"\btorch\.nn\.(Lazy|Uninitialized)\w+\(", line) for line in build)
+        build.append(f"{_LOAD.removesuffix(')')}, strict=False)" if is_lazy else _LOAD)
     if not case.steps:
         build.append("    model.to(device)")
     build += [statement_text(statement) for statement in program.arguments]

@@ -7,14 +7,18 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrize
 
 from compilebisect.core.quoting import attribute, is_name, literal
 from compilebisect.core.repro_case import Call, Items, Literal, Ref, Statement, Value
 from compilebisect.error_text import error_text
+from compilebisect.runtime.parametrised import before_parametrisation, computed_tensors
 from compilebisect.runtime.value_source import NotRebuildable, ValueBuilder
 
 # What nn.Module.__init__ sets; the rest of an instance's __dict__ is the user's own.
 _BASE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
+# What a lazy module holds until its first call.
+_LAZY_HOOKS = frozenset({"_load_hook", "_initialize_hook"})
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 _HOOKS = (("_forward_pre_hooks", "register_forward_pre_hook"), ("_forward_hooks", "register_forward_hook"))
 
@@ -38,6 +42,9 @@ class InstanceBuilder:
             self._add(path, Ref(made))
             return
         self.values.remember(module, path)
+        if computed_tensors(module):
+            self._parametrised(module, path)
+            return
         call = self._constructor(module)
         if call is not None:
             self._add(path, call)
@@ -47,14 +54,44 @@ class InstanceBuilder:
                 self.values.remember(tensor, _child_path(module, path, name))
             self._requires_grad(module, path)
             return
+        self._from_state(module, path)
+        for name, child in module._modules.items():
+            self._child(module, path, name, child)
+        self._hooks(module, path)
+
+    def _from_state(self, module: torch.nn.Module, path: str) -> None:
         if type(module) in _CONTAINERS:
             self._add(path, Call(self.values.named(type(module))))
         else:
             self._add(path, Call("new_module", (Literal(self.values.named(type(module))),)))
             self._state(module, path)
-        for name, child in module._modules.items():
+
+    def _parametrised(self, module: torch.nn.Module, path: str) -> None:
+        """Build a module as it was before some of its tensors were computed, and then what computes them as it is now.
+
+        To register a parametrisation is to compute its tensors from the module's, so one that does nothing makes room.
+        """
+        try:
+            plain = before_parametrisation(module)
+        except Exception as error:
+            raise NotRebuildable(f"its parametrised tensors cannot be computed: {error_text(error)}") from error
+        children = {name: child for name, child in module._modules.items() if name != "parametrizations"}
+        call = None if children else self._constructor(plain)
+        if call is None:
+            self._from_state(plain, path)
+        else:
+            self._add(path, call)
+            for name, tensor in (*plain.named_parameters(), *plain.named_buffers()):
+                self.values.remember(tensor, _child_path(module, path, name))
+            self._requires_grad(plain, path)
+        for name, child in children.items():
             self._child(module, path, name, child)
-        self._hooks(module, path)
+        for name, computing in computed_tensors(module).items():
+            register = self.values.named(parametrize.register_parametrization)
+            arguments = (Literal(path), Literal(literal(name)), Call("torch.nn.Identity"))
+            self._add("", Call(register, arguments, (("unsafe", Literal("True")),)))
+            self._child(module.get_submodule("parametrizations"), f"{path}.parametrizations", name, computing)
+        self._hooks(plain, path)
 
     def build_loose(self, module: torch.nn.Module, path: str) -> Value:
         """Build a module that no parent registers, such as one in a plain list, and return how to reach it."""
@@ -95,7 +132,7 @@ class InstanceBuilder:
 
     def _state(self, module: torch.nn.Module, path: str) -> None:
         for name, item in vars(module).items():
-            if name in _BASE_ATTRIBUTES:
+            if name in _BASE_ATTRIBUTES or name in _LAZY_HOOKS:
                 continue
             if not isinstance(name, str):
                 self.values.notes.append(f"an attribute of {path} whose name is no text was left out")
@@ -129,7 +166,7 @@ class InstanceBuilder:
 
     def _hooks(self, module: torch.nn.Module, path: str) -> None:
         for hooks, register in _HOOKS:
-            for hook in getattr(module, hooks).values():
+            for hook in _own_hooks(module, hooks):
                 try:
                     value = self.values.value(hook, "")
                 except NotRebuildable as error:
@@ -150,7 +187,7 @@ class InstanceBuilder:
         # torch's own modules keep their arguments as attributes of the same name. The call is used only if it makes
         # a module that cannot be told from this one.
         cls = type(module)
-        if not cls.__module__.startswith("torch.nn.modules.") or any(getattr(module, hooks) for hooks, _ in _HOOKS):
+        if not cls.__module__.startswith("torch.nn.modules.") or any(_own_hooks(module, hooks) for hooks, _ in _HOOKS):
             return None
         if any(self.values.path_of(tensor) for tensor in (*module.parameters(), *module.buffers())):
             return None
@@ -283,7 +320,7 @@ def _same_module(one: torch.nn.Module, other: torch.nn.Module) -> bool:
         for name, tensor in ours.items():
             if (tensor is None) != (theirs[name] is None):
                 return False
-            if tensor is not None and (tensor.shape, tensor.dtype) != (theirs[name].shape, theirs[name].dtype):
+            if tensor is not None and _shape_of(tensor) != _shape_of(theirs[name]):
                 return False
     if list(one._modules) != list(other._modules):
         return False
@@ -296,8 +333,19 @@ def _same_module(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     return True
 
 
+def _shape_of(tensor: torch.Tensor) -> tuple[Any, torch.dtype]:
+    return None if torch.nn.parameter.is_lazy(tensor) else tensor.shape, tensor.dtype
+
+
 def _plain_state(module: torch.nn.Module) -> dict[str, Any]:
-    return {name: item for name, item in vars(module).items() if name not in _BASE_ATTRIBUTES and name[:6] != "_flat_"}
+    left_out = _BASE_ATTRIBUTES | _LAZY_HOOKS
+    return {name: item for name, item in vars(module).items() if name not in left_out and name[:6] != "_flat_"}
+
+
+def _own_hooks(module: torch.nn.Module, hooks: str) -> list[Any]:
+    """Return the hooks of a kind without the one that makes the parameters of a lazy module in its first call."""
+    lazy = vars(module).get("_initialize_hook")
+    return [hook for number, hook in getattr(module, hooks).items() if number != getattr(lazy, "id", None)]
 
 
 def _equal(one: Any, other: Any) -> bool:

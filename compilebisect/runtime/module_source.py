@@ -135,7 +135,7 @@ def save_state(module: torch.nn.Module, file: TensorFile | None) -> bool:
     if file is None:
         return False
     for name, tensor in module.state_dict().items():
-        if isinstance(tensor, torch.Tensor):
+        if isinstance(tensor, torch.Tensor) and not torch.nn.parameter.is_lazy(tensor):
             file.add(f"state.{name}", tensor)
     return file.write()
 

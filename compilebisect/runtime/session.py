@@ -72,12 +72,24 @@ class Session:
         if "torch._dynamo.config.suppress_errors" not in dict(settings.config):
             torch_internals.show_errors()  # this, too
         if any(nn.parameter.is_lazy(tensor) for tensor in self._tensors()):
-            args, kwargs = self.inputs()
-            with torch.no_grad():
-                self.model(*args, **kwargs)
+            self._make_lazy_parameters()
         self.optimizer = OptimizerSteps(settings.optimizer) if settings.optimizer is not None else None
         if self.optimizer is not None:
             self.optimizer.make(self._trainable().values())  # options that it does not take are told at once
+
+    def _make_lazy_parameters(self) -> None:
+        """Run the model once in eager mode, as it takes a call to make the parameters of lazy modules.
+
+        Raises:
+            EagerFailure: the model does not run on these inputs.
+        """
+        log = CallLog(self.model)
+        args, kwargs = self.inputs()
+        eager = torch.compiler.set_stance("force_eager")
+        with eager, torch.no_grad(), watch_calls(self.model, log.note) as failed_in:
+            error = attempt(self.model, *args, **kwargs).error
+        if error is not None:
+            raise self._eager_failure(error, failed_in, log.last_signatures) from error
 
     def inputs(self, variant: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Build the inputs of one variant anew."""

@@ -9,6 +9,8 @@ import sys
 import types
 from typing import Any
 
+import torch
+
 from compilebisect.core.quoting import attribute_path, is_dotted_name, literal
 from compilebisect.runtime.torch_internals import operator_name
 
@@ -75,7 +77,7 @@ def name_of(value: Any) -> Name:
         raise NotNameable(f"{module}.{qualname} is no name in Python")
     if module == "builtins":
         return Name(qualname)
-    if module == "torch" or module.startswith("torch."):
+    if (module == "torch" or module.startswith("torch.")) and not _is_covered(module):
         return Name(f"{module}.{qualname}", "" if _comes_with_torch(module) else f"import {module}")
     top = qualname.split(".")[0]
     return Name(qualname, f"from {module} import {top}", module=module, attribute=top)
@@ -97,6 +99,14 @@ def _name_of_module(name: str) -> Name:
     if not is_dotted_name(name):
         raise NotNameable(f"{name} is no name in Python")
     return Name(name, "" if name == "torch" else f"import {name}", module=name)
+
+
+def _is_covered(module: str) -> bool:
+    """Return whether something else goes by the dotted name of a module, as the function `weight_norm` does."""
+    holder: Any = torch
+    for part in module.split(".")[1:]:
+        holder = getattr(holder, part, None)
+    return holder is not None and not isinstance(holder, types.ModuleType)
 
 
 def _comes_with_torch(module: str) -> bool:

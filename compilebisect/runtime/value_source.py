@@ -185,6 +185,8 @@ class ValueBuilder:
         raise NotRebuildable(f"objects of {type(value).__module__}.{type(value).__qualname__} cannot be rebuilt")
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> Value:
+        if torch.nn.parameter.is_lazy(tensor):  # the module that would have made it was never called
+            return Call(self.named(type(tensor)))
         key = storage_key(tensor)
         try:
             if key and key[1] in self._shared:
