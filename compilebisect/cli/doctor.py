@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from typing import Any
@@ -17,6 +16,7 @@ from compilebisect.cli.files import write_output
 from compilebisect.cli.output import has_color, output_width, tell
 from compilebisect.errors import CannotTestError
 from compilebisect.render.wording import CROSS, DASH, TICK, one_line
+from compilebisect.repro.script_process import ScriptProcess
 
 _TIMEOUT_S = 600
 _MARKS = {"ok": (TICK, "green"), "info": (DASH, "dim"), "problem": (CROSS, "bold red")}
@@ -47,26 +47,17 @@ def _checks_of_child() -> list[dict[str, Any]]:
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
         command = [sys.executable, "-m", "compilebisect.runtime.doctor"]
-        ending, errors = "", ""
+        process = ScriptProcess(command, environment)
         try:
-            done = subprocess.run(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=_TIMEOUT_S,
-            )
-            output, errors = done.stdout, done.stderr
-            ending = _ending(done.returncode)
-        except subprocess.TimeoutExpired as error:
-            # subprocess hands back bytes here, whatever encoding was asked for
-            output = error.stdout.decode("utf-8", "replace") if isinstance(error.stdout, bytes) else ""
-            ending = f"did not end within {_TIMEOUT_S} s"
-    found: list[dict[str, Any]] = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+            process.wait(_TIMEOUT_S)
+            status = process.ending
+        finally:
+            process.end()
+    ending = f"did not end within {_TIMEOUT_S} s" if status is None else _ending(status)
+    lines = process.output.splitlines()
+    found: list[dict[str, Any]] = [json.loads(line) for line in lines if line.startswith('{"name"')]
     if ending:
-        last_lines = " ".join(errors.split()[-60:])
+        last_lines = " ".join(" ".join(line for line in lines if not line.startswith('{"name"')).split()[-60:])
         value = f"the process {ending} after the check of {found[-1]['name'] if found else 'nothing'}. {last_lines}"
         fix = "Mend what the message names; `python -m compilebisect.runtime.doctor` shows it whole."
         found.append({"name": "checks", "status": "problem", "value": value, "fix": fix})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,9 +16,10 @@ from compilebisect.cli.files import write_output
 from compilebisect.cli.options import Parsed, init_from_text
 from compilebisect.cli.output import tell
 from compilebisect.errors import CannotTestError, TargetError, UsageError
+from compilebisect.repro.script_process import ScriptProcess
 
-# Of what a model prints while it is loaded only so much is shown, the end of it.
-_MOST_PRINTED = 1 << 16
+# How often an interrupt is looked for.
+_POLL_S = 0.5
 _CHILD = "compilebisect.runtime.starter_spec"
 
 
@@ -79,16 +80,18 @@ def _check_output(path: Path, *, force: bool) -> None:
 def _spec_from_child(target: str, init: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Load the target in a child process; also tells what is left out. What the child prints is told at its end."""
     with tempfile.TemporaryDirectory(prefix="compilebisect-") as folder:
-        answer, printed = Path(folder) / "answer.json", Path(folder) / "printed.txt"
+        answer = Path(folder) / "answer.json"
         # -B: no bytecode beside the user's files
         command = [sys.executable, "-B", "-m", _CHILD, target, json.dumps(init), str(answer)]
-        # a file, since a pipe would stay open for as long as what the model may have started
-        with printed.open("wb") as file:
-            status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False).returncode
-        with printed.open("rb") as file:
-            file.seek(max(0, printed.stat().st_size - _MOST_PRINTED))
-            if text := file.read().decode("utf-8", "replace").rstrip():
-                tell(text)
+        process = ScriptProcess(command, os.environ)
+        try:
+            while not process.wait(_POLL_S):
+                pass
+            status = process.ending or 0
+        finally:
+            process.end()
+        if text := process.output.rstrip():
+            tell(text)
         result = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else {}
     if "spec" in result:
         return result["spec"], result["left_out"]

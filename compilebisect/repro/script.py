@@ -145,7 +145,20 @@ def _script_text(case: ReproCase, script_dir: Path) -> str:
         "process_same": _process_same(case),
     }
     text = _environment().get_template(template).render(values)
-    return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
+    return _with_few_empty_lines(text)
+
+
+def _with_few_empty_lines(text: str) -> str:
+    """Leave at most two empty lines in a row, but for those within a string."""
+    kept: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
+            kept.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines: list[str] = []
+    for number, line in enumerate(quoting.source_lines(text), start=1):
+        if line or number in kept or lines[-2:] != ["", ""]:
+            lines.append(line)
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def place_code(case: ReproCase) -> str:
@@ -288,9 +301,14 @@ def _imported_names(line: str) -> list[str]:
 def _user_imports(case: ReproCase) -> list[str]:
     lines = []
     for file in case.user_files:
-        module, names = quoting.dotted_name(file.module), ", ".join(map(quoting.name, file.names))
-        lines.append(f"from {module} import {names}" if names else f"import {module}")
-    return lines
+        if quoting.is_dotted_name(file.module):
+            names = ", ".join(map(quoting.name, file.names))
+            lines.append(f"from {file.module} import {names}" if names else f"import {file.module}")
+        else:  # a file such as `my-model.py`
+            found = f"importlib.import_module({quoting.literal(file.module)})"
+            lines += ["import importlib", *(f"{quoting.name(name)} = {found}.{name}" for name in file.names)]
+            lines += [] if file.names else [found]
+    return list(dict.fromkeys(lines))
 
 
 def _user_folders(case: ReproCase, script_dir: Path) -> str:

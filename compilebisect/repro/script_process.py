@@ -56,10 +56,14 @@ class ScriptProcess:
         threading.Thread(target=self._read, name="output of a script", daemon=True).start()
 
     @property
+    def ending(self) -> int | None:
+        """How it ended, as in `subprocess`: its exit status, or the signal as a negative number; None while it runs."""
+        return self._process.returncode if self._is_over.is_set() else None
+
+    @property
     def status(self) -> int | None:
         """The exit status; None while it runs, and where a signal ended it."""
-        code = self._process.returncode if self._is_over.is_set() else None
-        return code if code is not None and code >= 0 else None
+        return self.ending if self.ending is not None and self.ending >= 0 else None
 
     @property
     def output(self) -> str:

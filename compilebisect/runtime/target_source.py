@@ -121,7 +121,7 @@ def _imported_target(source: str, name: str) -> UserFile | str:
         return found or f"from {source} import {name}"
     place = name_of_file(Path(source).resolve())
     found = user_file(place.module, (name,))
-    if found is None or not all(part.isidentifier() for part in found.module.split(".")):
+    if found is None:
         raise CannotMakeCase("the target's file has no name under which it can be imported")
     return found
 

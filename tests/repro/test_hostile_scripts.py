@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,31 @@ def test_a_folder_of_any_name_is_the_one_that_is_looked_in() -> None:
     made = script_text(case(Kind.ERROR, lambda: "\U0001f600'\"", of_graph=False), script_dir=WHERE)
     texts = {node.value for node in ast.walk(ast.parse(made)) if isinstance(node, ast.Constant)}
     assert any(isinstance(text, str) and text.endswith("\U0001f600'\"") for text in texts)
+
+
+def test_a_file_whose_name_is_none_in_python_is_imported_all_the_same(tmp_path: Path) -> None:
+    plain = case(Kind.ERROR, harmless, of_graph=False)
+    for stem in ("my-model", "2d", "class", "a b", "\ufb01", "it's"):
+        (tmp_path / f"{stem}.py").write_text(f"class Net: stem = {stem!r}\n", encoding="utf-8")
+        for names, wanted in ((("Net",), stem), ((), None)):
+            file = UserFile(module=stem, folder=str(tmp_path), file=f"{stem}.py", names=names)
+            made = script_text(msgspec.structs.replace(plain, user_files=(file,)), script_dir=tmp_path)
+            start = made.index("# The user's own files")
+            lines = made[start : made.index("\n\n", start)]
+            found: dict[str, Any] = {"__file__": str(tmp_path / "repro_F1.py")}
+            exec(f"import os, sys\n{lines}", found)
+            assert getattr(found.get("Net"), "stem", None) == wanted
+            sys.modules.pop(stem, None)
+            sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith(str(tmp_path))]
+
+
+def test_empty_lines_within_a_text_stay() -> None:
+    text = 'class Net:\n    a = """\n\n\n\n\n\n"""\n\n\n\n\n\n    b = 1'
+    plain = case(Kind.ERROR, harmless, of_graph=False)
+    made = script_text(
+        msgspec.structs.replace(plain, definitions=(Definition(names=("Net",), text=text),)), script_dir=WHERE
+    )
+    assert 'a = """\n\n\n\n\n\n"""\n\n\n    b = 1' in made
 
 
 def test_the_line_of_the_fault_is_found_behind_a_form_feed() -> None:
