@@ -19,7 +19,7 @@ import torch
 from compilebisect.attempt import attempt
 from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Fault, Frame
-from compilebisect.core.quoting import is_dotted_name
+from compilebisect.core.quoting import attribute, is_dotted_name
 from compilebisect.core.reduce.script_text import ScriptText
 from compilebisect.core.reduce.statement_edits import behind_kept_lines, without
 from compilebisect.core.repro_case import Call, Definition, Literal, Program, Ref, ReproCase, Statement, Value
@@ -198,8 +198,10 @@ def _stand_in(value: Any, variable: str, values: ValueBuilder) -> Value:
     """Return an object with the attributes of another one, as far as they can be made again, and no methods."""
     attributes: list[tuple[str, Value]] = []
     for name, item in vars(value).items() if hasattr(value, "__dict__") else ():
+        if not isinstance(name, str):
+            continue
         with contextlib.suppress(NotRebuildable):
-            attributes.append((name, values.value(item, f"{variable}.{name}")))
+            attributes.append((name, values.value(item, attribute(variable, name))))
     values.imports.add("import types")
     return Call("types.SimpleNamespace", kwargs=tuple(attributes))
 

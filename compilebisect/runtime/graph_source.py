@@ -14,6 +14,7 @@ import torch
 from compilebisect.attempt import attempt
 from compilebisect.core.call import CallContext
 from compilebisect.core.outcome import Fault, Kind
+from compilebisect.core.quoting import literal
 from compilebisect.core.reduce.graph import without_operators
 from compilebisect.core.repro_case import (
     Call,
@@ -153,7 +154,7 @@ class _GraphWriter:
             number = _wrapped_number(node, example)
             if number is not None:
                 # With dynamic shapes Dynamo hands numbers over as tensors and reads them at once; users pass numbers.
-                inputs[-1] = GraphInput(name=inputs[-1].name, value=Literal(repr(number)), origin=inputs[-1].origin)
+                inputs[-1] = GraphInput(name=inputs[-1].name, value=Literal(literal(number)), origin=inputs[-1].origin)
                 for user in node.users:
                     names.alias(user, node)
         # Sizes are read from tensors, which may be named after the sizes were met.
