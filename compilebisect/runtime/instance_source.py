@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn.utils import parametrize
 
+from compilebisect.attempt import attempt
 from compilebisect.core.quoting import attribute, is_name, literal
 from compilebisect.core.repro_case import Call, Items, Literal, Ref, Statement, Value
 from compilebisect.error_text import error_text
@@ -71,10 +72,11 @@ class InstanceBuilder:
 
         To register a parametrisation is to compute its tensors from the module's, so one that does nothing makes room.
         """
-        try:
-            plain = before_parametrisation(module)
-        except Exception as error:
-            raise NotRebuildable(f"its parametrised tensors cannot be computed: {error_text(error)}") from error
+        computed = attempt(before_parametrisation, module)
+        if computed.error is not None:
+            reason = f"its parametrised tensors cannot be computed: {error_text(computed.error)}"
+            raise NotRebuildable(reason) from computed.error
+        plain = computed.value
         children = {name: child for name, child in module._modules.items() if name != "parametrizations"}
         call = None if children else self._constructor(plain)
         if call is None:
