@@ -55,7 +55,9 @@ class Oracle:
         self._args, self._kwargs = args, kwargs
         self._context, self._seed, self._train, self._tolerance = context, seed, train, tolerance
         self.snapshot = snapshot or StateSnapshot(module)
-        self.notes: list[str] = []
+        self.notes = [
+            f"{path} is neither put back nor compared: {why}" for path, why in self.snapshot.unwatched.items()
+        ]
         self._eager: RunRecord | None = None
 
     @property
