@@ -79,7 +79,10 @@ def _inner_parts(wrapper: Any) -> list[tuple[str, torch.Tensor]] | None:
         return None
     found: list[tuple[str, torch.Tensor]] = []
     for name in wrapper.__tensor_flatten__()[0]:
-        parts = plain_parts(getattr(wrapper, name))
+        inner = getattr(wrapper, name)
+        if not isinstance(inner, torch.Tensor):  # a distributed tensor names its mesh as well
+            continue
+        parts = plain_parts(inner)
         if parts is None:
             return None
         found += [(f".{name}{suffix}", part) for suffix, part in parts]

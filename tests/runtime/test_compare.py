@@ -301,6 +301,16 @@ def test_a_wrapper_is_compared_by_the_tensors_that_it_names():
     assert types(eager, other) == [("values", "output.b")]
 
 
+def test_what_a_wrapper_names_beside_its_tensors_is_no_value():
+    class Placed(TwoTensor):
+        def __tensor_flatten__(self):
+            return ["a", "b", "place"], None
+
+    eager, other = Placed(torch.ones(3), torch.ones(3)), Placed(torch.ones(3), torch.zeros(3))
+    eager.place = other.place = "here"
+    assert types(eager, other) == [("values", "output.b")]
+
+
 def test_zeros_without_memory_have_values_and_meta_tensors_have_none():
     assert types(torch._efficientzerotensor(3), torch.zeros(3)) == []
     assert types(torch._efficientzerotensor(3), torch.ones(3)) == [("values", "output")]

@@ -236,6 +236,24 @@ def test_a_module_whose_arguments_cannot_be_kept_is_checked_in_place(bench, cont
     )
 
 
+class Refusing(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, kinds, args=(), kwargs=None):
+        raise LookupError(f"no {function.__name__} for this")
+
+
+class ReturnsWhatRefuses(HandsAFunction):
+    def forward(self, x):
+        return super().forward(x).as_subclass(Refusing)
+
+
+def test_what_cannot_be_read_is_no_error_of_the_compiler(bench):
+    walk = bench(ReturnsWhatRefuses()).walk()
+    assert introduced(walk) == {}
+    assert any("cannot be read" in note for note in walk.results[walk.unit_of["part"].id].notes)
+    assert [part.path for part in uncovered_parts(walk)] == ["", "part"]
+
+
 class Transforms(nn.Module):
     def __init__(self, name):
         super().__init__()
