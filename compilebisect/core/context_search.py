@@ -47,7 +47,12 @@ class ContextSearch:
             return
         if result.is_left_out or unit.path == OPTIMIZER_PATH:
             return
-        for places in self._alike([path for path in paths if path not in sick]):
+        yield from self.check(unit, [path for path in paths if path not in sick], check_implied)
+
+    def check(self, unit: Unit, paths: Sequence[str], check_implied: Callable[[Unit], Steps]) -> Steps:
+        """Compile some of a unit's instances where they stand and enter what shows; arguments as of `run`."""
+        result = self._results[unit.id]
+        for places in self._alike(paths):
             seen = yield from self._look(unit, places)
             if self._new_faults(unit, seen):
                 result.is_implied = False

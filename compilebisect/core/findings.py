@@ -246,6 +246,8 @@ class Verdicts:
             notes.append(LEFT_OUT)
         if why := result.why_untested(path):
             notes.append(f"untested: {why}")
+        elif not record.uncaptured:
+            notes.extend(f"call {call.index} was {call.uncaptured}" for call in record.calls if call.uncaptured)
         for item in inherited:
             if item.is_of_left_out:
                 notes.append(f"shows a fault ({item.fault.kind.value}) of modules {LEFT_OUT}")

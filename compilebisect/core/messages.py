@@ -154,7 +154,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     error: UserErrorText | None = None
     description: Description | None = None
-    capture_failures: dict[str, str] = {}
+    capture_failures: dict[str, dict[int, str]] = {}
     observation: Observation | None = None
     timing: UnitTiming | None = None
     strategy: StrategyResult | None = None

@@ -12,6 +12,10 @@ from compilebisect.core.outcome import Frame
 
 #: Where the tree holds the optimizer: below no module, and under a name that no attribute has.
 OPTIMIZER_PATH = "<optimizer>"
+#: Why calls are not kept whose arguments are gone with the caller's transform or trace. To compile a module inside such
+#: a one that runs in eager mode is something else than to compile the whole, so it is not looked at in place either.
+IN_TRANSFORM = "not captured: its arguments exist only inside a function transform (torch.func), whose caller covers it"
+IN_TRACE = "not captured: its arguments stand for others and have no values (fake tensors); its caller covers it"
 
 
 class CodeSpan(msgspec.Struct, frozen=True):
@@ -38,7 +42,7 @@ class GoldenCall(msgspec.Struct, frozen=True, kw_only=True):
     They compile alike, but what they compute differs: the first one's state is often all zeros, which hides much.
     `signature` describes the arguments: structure, shapes, dtypes, strides, devices and Python values.
     `input_bytes` is the size of all tensors in the arguments. `call_site` is the innermost frame outside torch
-    that made the call.
+    that made the call. `uncaptured` says why its values cannot be kept, nothing where they can.
     """
 
     index: int
@@ -48,6 +52,7 @@ class GoldenCall(msgspec.Struct, frozen=True, kw_only=True):
     call_site: Frame | None = None
     input_bytes: int = 0
     last: int | None = None
+    uncaptured: str = ""
 
     @property
     def indices(self) -> tuple[int, ...]:
@@ -83,9 +88,24 @@ class ModuleRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_traceable: bool = True
 
     @property
+    def golden_calls(self) -> tuple[GoldenCall, ...]:
+        """The calls whose values can be kept."""
+        return tuple(call for call in self.calls if not call.uncaptured)
+
+    @property
+    def uncaptured(self) -> str:
+        """Why not a single call can be kept; nothing where one can, or where there was none."""
+        return self.calls[0].uncaptured if self.calls and not self.golden_calls else ""
+
+    @property
+    def shows_in_place(self) -> bool:
+        """Whether a module of which no call can be kept can be compiled where it stands."""
+        return any(call.uncaptured not in ("", IN_TRANSFORM, IN_TRACE) for call in self.calls)
+
+    @property
     def golden_indices(self) -> tuple[int, ...]:
         """The numbers of the calls that are kept."""
-        return tuple(index for call in self.calls for index in call.indices)
+        return tuple(index for call in self.golden_calls for index in call.indices)
 
     @property
     def call_count(self) -> int:

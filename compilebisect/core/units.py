@@ -11,7 +11,10 @@ from compilebisect.core.module_tree import ModuleTree
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """Modules that compile to the same code. `paths` are in tree order and the first one is probed."""
+    """Modules that compile to the same code. The first of `paths` is probed; the others follow in tree order.
+
+    Those whose golden calls could not be kept come last, so that they stand for the unit only where all are like that.
+    """
 
     id: int
     paths: tuple[str, ...]
@@ -49,7 +52,7 @@ def units_of(tree: ModuleTree, *, with_methods: bool = False) -> list[Unit]:
             groups[f"methods of {path}"] = [path]
     order = {path: position for position, path in enumerate(tree)}
     return [
-        Unit(id=number, paths=tuple(sorted(paths, key=order.__getitem__)))
+        Unit(id=number, paths=tuple(sorted(paths, key=lambda path: (bool(tree[path].uncaptured), order[path]))))
         for number, paths in enumerate(groups.values())
     ]
 

@@ -58,7 +58,8 @@ class Walk:
         self._judge = Judge(tree, self.units, self.results, backend=backend)
         self._kinds = frozenset(kinds)
         self._variants = VariantSearch(tree, self.unit_of, self.results, variants) if variants > 1 else None
-        self._context = ContextSearch(tree, self.unit_of, self.results, self._judge) if context else None
+        self._in_place = ContextSearch(tree, self.unit_of, self.results, self._judge)
+        self._context = self._in_place if context else None
         self._below = {unit.id: self._units_below(unit) for unit in self.units}
         self._deferred: set[int] = set()
         self._started: set[int] = set()
@@ -227,6 +228,8 @@ class Walk:
             yield from self._dismiss_recompiles_below(unit, observation, fatal)
         if self._context is not None:
             yield from self._context.run(unit, paths, self._check_implied_below)
+        elif self.tree[unit.path].uncaptured and self.tree[unit.path].shows_in_place:
+            yield from self._in_place.check(unit, paths, self._check_implied_below)
         for other in deferred:
             self.results[other.id].is_done = True
         has_run = observation.completed and not observation.untested

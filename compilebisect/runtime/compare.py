@@ -11,12 +11,14 @@ import numpy as np
 import torch
 
 from compilebisect.core.tolerance import ValueFigures, Verdict
+from compilebisect.error_text import error_line
 from compilebisect.runtime.compare_tensors import TensorComparer, tensor_layout_difference
 from compilebisect.runtime.figures import is_constant, is_inexact, plain_parts
 from compilebisect.runtime.key_text import key_texts, safe_repr, same_atom
 from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.state import REMOVED
-from compilebisect.runtime.values import Node, is_atomic
+from compilebisect.runtime.tensor_copy import UNSUPPORTED
+from compilebisect.runtime.values import Node, is_a, is_atomic
 from compilebisect.runtime.witness import Supplier, Witnesses
 
 DifferenceType = Literal[
@@ -174,20 +176,26 @@ class _Comparer:
         self._add("values", path, f"{who} gives a gradient here, {other} gives none")
 
     def _compare_leaves(self, part: str, path: str, eager: Any, compiled: Any) -> None:
-        if isinstance(eager, torch.Tensor):
-            # What a module leaves in a cache or another object of its own is state: only it reads it again.
-            with_strides = part == "output" and not path.startswith(self._objects)
-            layout = tensor_layout_difference(eager, compiled, with_strides=with_strides)
-            if layout is not None:
-                self._add(layout[0], path, layout[1])
-                return
-            for finding in self._tensors.compare(path, eager, compiled):
-                kind = "mutation" if part in ("inputs", "state") else finding.type
-                self._add(kind, path + finding.suffix, finding.text, figures=finding.figures, verdict=finding.verdict)
+        if is_a(eager, torch.Tensor):
+            try:
+                self._compare_tensors(part, path, eager, compiled)
+            except UNSUPPORTED as error:  # a class of the user's that does not let itself be read
+                self._tensors.excuse(f"{path}: not compared, its class does not allow it: {error_line(error)}")
             return
         text = self._scalar_difference(path, eager, compiled)
         if text:
             self._add("mutation" if part in ("inputs", "state") else "values", path, text)
+
+    def _compare_tensors(self, part: str, path: str, eager: torch.Tensor, compiled: torch.Tensor) -> None:
+        # What a module leaves in a cache or another object of its own is state: only it reads it again.
+        with_strides = part == "output" and not path.startswith(self._objects)
+        layout = tensor_layout_difference(eager, compiled, with_strides=with_strides)
+        if layout is not None:
+            self._add(layout[0], path, layout[1])
+            return
+        for finding in self._tensors.compare(path, eager, compiled):
+            kind = "mutation" if part in ("inputs", "state") else finding.type
+            self._add(kind, path + finding.suffix, finding.text, figures=finding.figures, verdict=finding.verdict)
 
     def _scalar_difference(self, path: str, eager: Any, compiled: Any) -> str | None:
         if isinstance(eager, (np.ndarray, np.generic)):
@@ -224,9 +232,9 @@ class _Comparer:
     def _has_constant_output(self) -> bool:
         judged = []
         for node in self._eager.parts()["output"]:
-            if isinstance(node.value, torch.Tensor) and is_inexact(node.value):
+            if is_a(node.value, torch.Tensor):
                 parts = plain_parts(node.value) or []
-                judged += [is_constant(tensor) for _, tensor in parts if tensor.numel() > 1]
+                judged += [is_constant(tensor) for _, tensor in parts if is_inexact(tensor) and tensor.numel() > 1]
         return bool(judged) and all(judged)
 
 

@@ -18,11 +18,11 @@ from compilebisect.core.tolerance import (
     floor_for,
     judge,
 )
-from compilebisect.error_text import error_text
+from compilebisect.error_text import error_line
 from compilebisect.runtime import figures as measure
 from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.tensor_copy import UNSUPPORTED, is_dense
-from compilebisect.runtime.values import Node
+from compilebisect.runtime.values import Node, is_a
 from compilebisect.runtime.witness import MAX_NUDGES, MEASURED_NUDGES, Witnesses, same_shape
 
 
@@ -93,7 +93,7 @@ class TensorComparer:
         """Compare two tensors of one layout."""
         left, right = measure.plain_parts(eager), measure.plain_parts(compiled)
         if left is None or right is None:
-            self._excuse(f"{path}: the values of a {_kind(eager)} tensor cannot be read")
+            self.excuse(f"{path}: the values of a {_kind(eager)} tensor cannot be read")
             return []
         if [suffix for suffix, _ in left] != [suffix for suffix, _ in right]:
             return [TensorFinding("structure", "the parts of the tensors differ in number")]
@@ -114,7 +114,7 @@ class TensorComparer:
         finding = self._compare_part(_Place(path, "", is_number=True), left.to(wide), right.to(wide))
         return finding.text if finding is not None else None
 
-    def _excuse(self, note: str) -> None:
+    def excuse(self, note: str) -> None:
         """Note what is not as in eager, or not known, and is no fault."""
         self.has_excused = True
         self._notes.append(note)
@@ -126,7 +126,7 @@ class TensorComparer:
             compare = self._compare_inexact if measure.is_inexact(eager) else self._compare_exact
             return compare(place, eager, compiled)
         except UNSUPPORTED as error:
-            self._excuse(f"{place}: not compared, torch has no kernel for it: {error_text(error)}")
+            self.excuse(f"{place}: not compared, torch has no kernel for it: {error_line(error)}")
             return None
 
     def _compare_exact(self, place: _Place, eager: torch.Tensor, compiled: torch.Tensor) -> TensorFinding | None:
@@ -138,7 +138,7 @@ class TensorComparer:
             if same_shape(witness, eager):
                 open_places &= ~(witness != eager)
                 if not bool(open_places.any()):
-                    self._excuse(f"{place}: {total} of {eager.numel()} elements are ties that rounding decides")
+                    self.excuse(f"{place}: {total} of {eager.numel()} elements are ties that rounding decides")
                     return None
         worst = measure.first_marked(open_places)
         values = f"{eager[worst].item()} in eager, {compiled[worst].item()} in compiled"
@@ -281,7 +281,7 @@ class TensorComparer:
             if same_shape(other, eager):
                 open_places &= measure.mark_class_mismatches(other, eager).logical_not_()
         if not bool(open_places.any()):
-            self._excuse(f"{place}: {mismatches} elements overflow in one run only; rounding decides about them")
+            self.excuse(f"{place}: {mismatches} elements overflow in one run only; rounding decides about them")
             return None
         worst = measure.first_marked(open_places)
         text = (
@@ -301,7 +301,7 @@ class TensorComparer:
             if same_shape(nudged, eager):
                 open_places &= ~self._off(figures, eager, nudged)
                 if not bool(open_places.any()):
-                    self._excuse(f"{place}: {total} of {eager.numel()} values hang on a choice between equals")
+                    self.excuse(f"{place}: {total} of {eager.numel()} values hang on a choice between equals")
                     return True
         return False
 
@@ -330,9 +330,9 @@ class TensorComparer:
         if self._context_scale < 0.0:
             self._context_scale = 0.0
             for node in self._part:
-                if isinstance(node.value, torch.Tensor) and measure.is_inexact(node.value):
-                    for _, tensor in measure.plain_parts(node.value) or []:
-                        self._context_scale = max(self._context_scale, measure.robust_scale(tensor))
+                parts = measure.plain_parts(node.value) if is_a(node.value, torch.Tensor) else None
+                for tensor in (part for _, part in parts or [] if measure.is_inexact(part)):
+                    self._context_scale = max(self._context_scale, measure.robust_scale(tensor))
         return self._context_scale
 
     def _part_of(self, leaf: Any, place: _Place) -> Any:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.hooks import unserializable_hook
+from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from compilebisect.runtime.figures import is_inexact
+from compilebisect.runtime.observing import observe
 from compilebisect.runtime.tensor_copy import is_plain
 from compilebisect.runtime.values import tensors_in
 
@@ -20,21 +21,36 @@ from compilebisect.runtime.values import tensors_in
 Cotangents = Mapping[str, torch.Tensor]
 
 
-def keep_cotangents(output: Any, file: Path) -> None:
-    """Write the gradients of a call's outputs to files beside `file`, once the backward pass reaches them."""
-    distinct = {id(tensor): (path, tensor) for path, tensor in tensors_in(output, "output")}
-    for number, (path, tensor) in enumerate(distinct.values()):
-        if tensor.requires_grad and is_inexact(tensor) and is_plain(tensor):
-            _watch(tensor, path, file.with_suffix(f".cotangent{number}"))
+class CotangentHooks:
+    """Hooks that write the gradients of outputs to files once a backward pass reaches them, until they are removed."""
+
+    def __init__(self) -> None:
+        self._handles: list[RemovableHandle] = []
+
+    def keep(self, output: Any, file: Path) -> None:
+        """Watch a call's outputs; their gradients go to files beside `file`."""
+        distinct = {id(tensor): (path, tensor) for path, tensor in tensors_in(output, "output")}
+        for number, (path, tensor) in enumerate(distinct.values()):
+            if is_plain(tensor) and tensor.requires_grad and is_inexact(tensor):
+                self._watch(tensor, path, file.with_suffix(f".cotangent{number}"))
+
+    def remove(self) -> None:
+        """Take the hooks off: an output may be a parameter, which lives on."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _watch(self, tensor: torch.Tensor, path: str, file: Path) -> None:
+        @unserializable_hook  # type: ignore[untyped-decorator] # torch left both without annotations
+        def keep(gradient: torch.Tensor) -> None:
+            # A model may differentiate inside its forward; what the loss sends comes last and stays.
+            observe(lambda: _save(gradient, path, file), lambda why: file.unlink(missing_ok=True))
+
+        self._handles.append(tensor.register_hook(keep))  # type: ignore[no-untyped-call]
 
 
-def _watch(tensor: torch.Tensor, path: str, file: Path) -> None:
-    @unserializable_hook  # type: ignore[untyped-decorator] # torch left both without annotations
-    def keep(gradient: torch.Tensor) -> None:
-        # A model may differentiate inside its forward; what the loss sends comes last and stays.
-        torch.save((path, gradient.detach()), file)
-
-    tensor.register_hook(keep)  # type: ignore[no-untyped-call]
+def _save(gradient: torch.Tensor, path: str, file: Path) -> None:
+    torch.save((path, gradient.detach()), file)
 
 
 def made_up_cotangent(output: torch.Tensor, seed: int) -> torch.Tensor:

@@ -10,7 +10,6 @@ import sys
 import types
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum
 from typing import Any
 
 import torch
@@ -19,6 +18,8 @@ from torch import nn
 from compilebisect.attempt import attempt
 from compilebisect.core.module_tree import CodeSpan, GoldenCall, ModuleRecord
 from compilebisect.core.outcome import Frame
+from compilebisect.runtime.observing import observe
+from compilebisect.runtime.values import atom_text, attributes_of, entries_of, is_a
 from compilebisect.source_files import is_user_or_library_file
 
 # More signatures of one module than this are not probed: each costs a compile. What is left out is said.
@@ -96,8 +97,8 @@ def _config_of(path: str, module: nn.Module) -> str:
 
 def _config_digest(path: str, module: nn.Module) -> str:
     indices = {int(part) for part in path.split(".") if part.isdecimal()}
-    parts: list[str] = [module.extra_repr(), str(module.training)]
-    for name, value in sorted(module.__dict__.items()):
+    parts: list[str] = [_extra_repr(module), str(module.training)]
+    for name, value in sorted(module.__dict__.items(), key=lambda item: item[0]):
         if name not in _MODULE_INTERNALS:
             # A number that only says where the module stands does not make it another unit; instances with other
             # numbers are run through the compiled code all the same.
@@ -107,28 +108,47 @@ def _config_digest(path: str, module: nn.Module) -> str:
         parts.extend(_token(hook, 1) for hook in module.__dict__.get(hooks, {}).values())
     tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
     parts.extend(f"{name}:{_tensor_token(tensor)}" for name, tensor in tensors)
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\x1f".join(parts).encode(errors="backslashreplace")).hexdigest()
+
+
+def _extra_repr(module: nn.Module) -> str:
+    """Return the module's own account of itself; one without it is a unit of its own."""
+
+    def text() -> str:
+        found = module.extra_repr()
+        return found if type(found) is str else _by_identity(module)
+
+    return observe(text, lambda why: _by_identity(module))
 
 
 def _token(value: Any, depth: int) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return hex(value)  # Python refuses the decimal text of very long ones
+    text = atom_text(value)
+    if text is not None:
+        return text
     if depth < 0:
-        return f"{type(value).__qualname__}#{id(value)}"
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, Enum, torch.dtype, torch.device)):
-        return repr(value)
-    if isinstance(value, torch.Tensor):
+        return _by_identity(value)
+    if is_a(value, torch.Tensor):
         return _tensor_token(value)
-    if isinstance(value, (list, tuple, set, frozenset)) and len(value) <= 64:
-        return f"{type(value).__name__}({','.join(_token(item, depth - 1) for item in value)})"
-    if isinstance(value, dict) and len(value) <= 64:
-        return "{" + ",".join(f"{_token(key, 0)}:{_token(item, depth - 1)}" for key, item in value.items()) + "}"
-    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)) and _is_named(value):
+    if is_a(value, (list, tuple, dict)):
+        entries = entries_of(value)
+        if entries is not None and len(entries) <= 64:
+            tokens = (f"{_token(key, 0)}:{_token(item, depth - 1)}" for _, key, item in entries)
+            return f"{type(value).__name__}({','.join(tokens)})"
+    if is_a(value, (set, frozenset)):
+        members = list((set if is_a(value, set) else frozenset).__iter__(value))
+        if len(members) <= 64:
+            return f"{type(value).__name__}({','.join(sorted(_token(item, depth - 1) for item in members))})"
+    if is_a(value, (types.FunctionType, types.BuiltinFunctionType, type)) and _is_named(value):
         return f"{value.__module__}.{value.__qualname__}"
-    if dataclasses.is_dataclass(value) and depth:
-        fields = (getattr(value, field.name) for field in dataclasses.fields(value))
-        return f"{type(value).__qualname__}({','.join(_token(item, depth - 1) for item in fields)})"
-    # Other objects count as equal only where they are the same object; too many units cost time, too few are wrong.
+    if dataclasses.is_dataclass(type(value)) and depth:
+        own = attributes_of(value)
+        fields = (_token(own.get(field.name), depth - 1) for field in dataclasses.fields(type(value)))
+        return f"{type(value).__qualname__}({','.join(fields)})"
+    # Other objects count as equal only where they are the same object.
+    return _by_identity(value)
+
+
+def _by_identity(value: Any) -> str:
     return f"{type(value).__qualname__}#{id(value)}"
 
 
@@ -138,11 +158,15 @@ def _is_named(value: Any) -> bool:
 
 
 def _tensor_token(tensor: torch.Tensor) -> str:
-    if nn.parameter.is_lazy(tensor):
-        return "uninitialised"
-    stride = tuple(tensor.stride()) if tensor.layout is torch.strided and not tensor.is_nested else ()
-    shape = "nested" if tensor.is_nested else tuple(tensor.shape)
-    return f"{tensor.dtype}{shape}{stride}{tensor.device}{tensor.requires_grad}"
+    def text() -> str:
+        if nn.parameter.is_lazy(tensor):
+            return "uninitialised"
+        stride = tuple(tensor.stride()) if tensor.layout is torch.strided and not tensor.is_nested else ()
+        shape = "nested" if tensor.is_nested else tuple(tensor.shape)
+        kind = "" if type(tensor) in (torch.Tensor, nn.Parameter) else type(tensor).__qualname__
+        return f"{kind}{tensor.dtype}{shape}{stride}{tensor.layout}{tensor.device}{tensor.requires_grad}"
+
+    return observe(text, lambda why: _by_identity(tensor), copies=False)
 
 
 def _method_spans(cls: type) -> Iterable[CodeSpan]:
@@ -191,16 +215,16 @@ def _definition(cls: type) -> Frame | None:
 
 
 def _functions_of(attribute: Any) -> list[types.FunctionType]:
-    if isinstance(attribute, (staticmethod, classmethod)):
+    if is_a(attribute, (staticmethod, classmethod)):
         attribute = attribute.__func__
-    if isinstance(attribute, property):
+    if is_a(attribute, property):
         attribute = attribute.fget
-    found = []
+    found: list[types.FunctionType] = []
     while callable(attribute):
-        if isinstance(attribute, types.FunctionType):
+        if is_a(attribute, types.FunctionType):
             found.append(attribute)
         wrapped = inspect.getattr_static(attribute, "__wrapped__", None)
-        if wrapped is None or wrapped in found:
+        if wrapped is None or any(wrapped is known for known in found):
             break
         attribute = wrapped
     return found

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from compilebisect.core.tolerance import ErrorFigures
-from compilebisect.runtime.tensor_copy import is_plain
+from compilebisect.runtime import torch_internals
+from compilebisect.runtime.tensor_copy import UNSUPPORTED, is_plain
 
 #: Elements of one piece: some five float64 temporaries of it stay below 64 MB.
 PIECE = 1 << 20
@@ -32,15 +33,30 @@ def is_inexact(tensor: torch.Tensor) -> bool:
 
 
 def plain_parts(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]] | None:
-    """Split any tensor into strided ones that can be read; None if that is not possible (fake, meta, wrappers)."""
+    """Split any tensor into strided ones that can be read; None if that is not possible.
+
+    One without values, on the meta device, has no parts. A wrapper has those that it names in `__tensor_flatten__`, as
+    it has to for the compiler; what others hold is not known.
+    """
     if is_plain(tensor):
         return [("", tensor.detach())]
-    if tensor.device.type == "meta":
+    try:
+        return _parts_of(tensor)
+    except UNSUPPORTED:
         return None
+
+
+def _parts_of(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]] | None:
+    if tensor.device.type == "meta":
+        return []
     if tensor.is_nested:
         return [(f".unbind()[{i}]", part) for i, part in enumerate(tensor.detach().unbind()) if is_plain(part)]
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+    if torch_internals.is_lazy_zero(tensor):
+        return [("", tensor.detach().clone().contiguous())]
+    if torch_internals.is_within_function_transform(tensor):
         return None
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return _inner_parts(tensor)
     tensor = tensor.detach()
     if type(tensor) is not torch.Tensor:
         tensor = tensor.as_subclass(torch.Tensor)
@@ -56,6 +72,21 @@ def plain_parts(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]] | None:
     if tensor.is_quantized:
         return [(".int_repr()", tensor.int_repr())]
     return [("", tensor)] if is_plain(tensor) else [("", tensor.to_dense())]
+
+
+def _inner_parts(wrapper: Any) -> list[tuple[str, torch.Tensor]] | None:
+    if not hasattr(type(wrapper), "__tensor_flatten__"):
+        return None
+    found: list[tuple[str, torch.Tensor]] = []
+    for name in wrapper.__tensor_flatten__()[0]:
+        inner = getattr(wrapper, name)
+        if not isinstance(inner, torch.Tensor):  # a distributed tensor names its mesh as well
+            continue
+        parts = plain_parts(inner)
+        if parts is None:
+            return None
+        found += [(f".{name}{suffix}", part) for suffix, part in parts]
+    return found
 
 
 def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

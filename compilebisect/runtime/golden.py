@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -20,20 +19,18 @@ import torch
 from torch import nn
 
 from compilebisect.core.call import CallContext
-from compilebisect.core.module_tree import GoldenCall
-from compilebisect.error_text import error_line
-from compilebisect.runtime.cotangents import keep_cotangents
+from compilebisect.core.module_tree import IN_TRACE, IN_TRANSFORM, GoldenCall
+from compilebisect.runtime.cotangents import CotangentHooks
 from compilebisect.runtime.describe import MAX_SIGNATURES, first_paths
 from compilebisect.runtime.frames import call_site
-from compilebisect.runtime.kept_values import load_values, save_values
-from compilebisect.runtime.key_text import safe_repr
-from compilebisect.runtime.values import flatten, own_dict
+from compilebisect.runtime.kept_values import check_can_be_kept, load_values, save_values
+from compilebisect.runtime.observing import guarded, observe, observed
+from compilebisect.runtime.tensor_state import version_of
+from compilebisect.runtime.values import atom_text, entries_of, is_a, own_dict, walk
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 # Numbers are part of a signature up to this many signatures; a counter would make each call one of its own.
 _LONGEST_TEXT = 120
-# What pickling a user's object may raise.
-_UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RuntimeError, NotImplementedError, ValueError)
 
 
 #: Told path, module, args and kwargs before a call; what it returns is told the output, if it is a function.
@@ -42,7 +39,7 @@ OnCall = Callable[[str, nn.Module, tuple[Any, ...], dict[str, Any]], Callable[[A
 
 @contextmanager
 def watch_calls(model: nn.Module, on_call: OnCall) -> Iterator[list[str]]:
-    """Call `on_call(path, module, args, kwargs)` before each call of a module of `model`.
+    """Call `on_call(path, module, args, kwargs)` before each call of a module of `model`; what it raises is dropped.
 
     Yields a list that names, after an exception, the modules that it went through, the innermost first.
     """
@@ -55,14 +52,15 @@ def watch_calls(model: nn.Module, on_call: OnCall) -> Iterator[list[str]]:
         path = paths.get(id(self))
         if path is None:
             return original(self, *args, **kwargs)
-        on_return = on_call(path, self, args, kwargs)
+        on_return = observe(lambda: on_call(path, self, args, kwargs), lambda why: None, copies=False)
         try:
             output = original(self, *args, **kwargs)
         except BaseException:
             failed_in.append(path)
             raise
+        failed_in.clear()  # what failed inside was caught
         if on_return is not None:
-            on_return(output)
+            observe(lambda: on_return(output), lambda why: None, copies=False)
         return output
 
     nn.Module.__call__ = watched  # type: ignore[method-assign]
@@ -88,21 +86,34 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, in
     """Return a text that is equal for calls that compile alike, and the bytes of all tensors in the arguments."""
     parts: list[str] = []
     size = 0
-    for path, leaf in flatten((args, kwargs)):
-        parts.append(f"{path}={_leaf_signature(leaf)}")
-        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not leaf.is_nested:
-            size += leaf.numel() * leaf.element_size()
+    for path, value, keys in walk((args, kwargs)):
+        if keys is None:
+            parts.append(f"{path}={_leaf_signature(value)}")
+        elif type(value) not in (list, tuple, dict) or not keys:
+            parts.append(f"{path}={type(value).__qualname__}")
+        if is_a(value, torch.Tensor):
+            size += guarded(functools.partial(_bytes_of, value), lambda why: 0)
     return ";".join(parts), size
 
 
 def _leaf_signature(leaf: Any) -> str:
-    if isinstance(leaf, torch.Tensor):
-        if leaf.is_nested or leaf.layout is not torch.strided:
-            return f"{leaf.dtype}:{'nested' if leaf.is_nested else leaf.layout}:{leaf.device}"
-        return f"{leaf.dtype}{tuple(leaf.shape)}{tuple(leaf.stride())}{leaf.device}{leaf.requires_grad}"
-    if leaf is None or isinstance(leaf, (bool, int, str, torch.dtype, torch.device)):
-        return safe_repr(leaf)[:_LONGEST_TEXT]
-    return type(leaf).__qualname__
+    if is_a(leaf, torch.Tensor):
+        return guarded(lambda: _tensor_signature(leaf), lambda why: type(leaf).__qualname__)
+    text = None if is_a(leaf, (float, complex, bytes)) else atom_text(leaf)
+    return text[:_LONGEST_TEXT] if text is not None else type(leaf).__qualname__
+
+
+def _tensor_signature(tensor: torch.Tensor) -> str:
+    kind = "" if type(tensor) in (torch.Tensor, nn.Parameter) else f"{type(tensor).__qualname__}:"
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        return f"{kind}{tensor.dtype}:{'nested' if tensor.is_nested else tensor.layout}:{tensor.device}"
+    return f"{kind}{tensor.dtype}{tuple(tensor.shape)}{tuple(tensor.stride())}{tensor.device}{tensor.requires_grad}"
+
+
+def _bytes_of(tensor: torch.Tensor) -> int:
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return 0
+    return tensor.numel() * tensor.element_size()
 
 
 class CallLog:
@@ -151,30 +162,55 @@ class CallLog:
                 context=key[1],
                 call_site=call_site(),
                 input_bytes=size,
+                uncaptured=why_uncaptured(args, kwargs) if path else "",
             )
         )
 
 
-def _modes(module: nn.Module) -> dict[str, Any]:
+def _modes(module: nn.Module) -> dict[str, str | None]:
     """Return the attributes by which code switches between ways of working; counters are none of them."""
     return {
-        name: value
+        name: atom_text(value)
         for name, value in module.__dict__.items()
-        if name not in _INTERNALS and name != "training" and (value is None or isinstance(value, (bool, str, Enum)))
+        if name not in _INTERNALS and name != "training" and (value is None or is_a(value, (bool, str, Enum)))
     }
+
+
+def why_uncaptured(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Say why the arguments of a call cannot be kept, nothing where they can."""
+
+    def rehearse() -> str:
+        check_can_be_kept({"args": args, "kwargs": kwargs})
+        return ""
+
+    return observe(rehearse, _not_captured)
+
+
+def _not_captured(why: str) -> str:
+    return why if why in (IN_TRANSFORM, IN_TRACE) else f"not captured: its arguments cannot be kept: {why}"
 
 
 class Capture:
     """Writes the arguments of chosen calls, and what changed on the module since it was loaded, to files.
 
-    If a backward pass follows, the gradients of the outputs are kept as well.
+    If a backward pass follows, with `cotangents` the gradients of the outputs are kept as well.
+
+    Attributes:
+        failures: why calls are not kept, by path and index.
     """
 
-    def __init__(self, model: nn.Module, wanted: dict[str, set[int]], folder: Path) -> None:
-        self.failures: dict[str, str] = {}
+    def __init__(
+        self,
+        model: nn.Module,
+        wanted: dict[str, set[int]],
+        folder: Path,
+        cotangents: CotangentHooks | None = None,
+    ) -> None:
+        self.failures: dict[str, dict[int, str]] = {}
         self._wanted = {path: set(indices) for path, indices in wanted.items()}
         self._counts: dict[str, int] = {}
         self._folder = folder
+        self._cotangents = cotangents
         self._fresh = {path: _attribute_marks(model.get_submodule(path)) for path in wanted}
 
     def note(
@@ -186,28 +222,27 @@ class Capture:
         if index not in self._wanted.get(path, ()):
             return None
         file = golden_file(self._folder, path, index)
-        self._keep_inputs(path, module, args, kwargs, file)
-        return lambda output: keep_cotangents(output, file)
+        why = observe(lambda: self._keep(path, module, args, kwargs, file), _not_captured)
+        if why:
+            self.failures.setdefault(path, {})[index] = why
+        cotangents = self._cotangents
+        return None if why or cotangents is None else lambda output: cotangents.keep(output, file)
 
-    def _keep_inputs(
-        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], file: Path
-    ) -> None:
-        state = _changed_attributes(module, self._fresh[path])
-        try:
-            save_values({"args": args, "kwargs": kwargs}, file)
-        except _UNPICKLABLE as error:
-            file.unlink(missing_ok=True)
-            self.failures[path] = f"its arguments cannot be kept: {error_line(error)}"
-            return
-        kept = {}
-        for name, value in state.items():
-            try:
-                pickle.dumps(value)
-                kept[name] = value
-            except _UNPICKLABLE:
-                continue
-        if kept:
-            save_values(kept, file.with_suffix(".state"))
+    def _keep(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], file: Path) -> str:
+        changed = _changed_attributes(module, self._fresh[path])
+        save_values({"args": args, "kwargs": kwargs}, file)
+        state = {name: value for name, value in changed.items() if _can_be_kept(value)}
+        if state:
+            save_values(state, file.with_suffix(".state"))
+        return ""
+
+
+def _can_be_kept(value: Any) -> bool:
+    def rehearse() -> bool:
+        check_can_be_kept(value)
+        return True
+
+    return guarded(rehearse, lambda why: False)
 
 
 def golden_file(folder: Path, path: str, index: int) -> Path:
@@ -217,9 +252,13 @@ def golden_file(folder: Path, path: str, index: int) -> Path:
 
 
 def load_golden(folder: Path, path: str, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Read the arguments of a golden call."""
-    kept = load_values(golden_file(folder, path, index))
-    return kept["args"], kept["kwargs"]
+    """Read the arguments of a golden call.
+
+    Raises:
+        NotObservedError: the user's own code for that fails.
+    """
+    found = observed("not captured: its arguments cannot be read again", load_values, golden_file(folder, path, index))
+    return found["args"], found["kwargs"]
 
 
 def apply_golden_state(module: nn.Module, folder: Path, path: str, index: int) -> None:
@@ -227,7 +266,8 @@ def apply_golden_state(module: nn.Module, folder: Path, path: str, index: int) -
     file = golden_file(folder, path, index).with_suffix(".state")
     if not file.exists():
         return
-    for (owner_path, name), value in load_values(file).items():
+    state = observed("not captured: its attributes cannot be read again", load_values, file)
+    for (owner_path, name), value in state.items():
         owner = module.get_submodule(owner_path)
         if name in owner._buffers:
             owner._buffers[name] = value
@@ -260,15 +300,17 @@ def _attributes(owner: nn.Module) -> Iterator[tuple[str, Any]]:
 
 def _mark(value: Any, depth: int = 3) -> Any:
     """Return something that differs once the value has changed."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         # Inference tensors have no version; their identity has to do.
-        return ("tensor", id(value), -1 if value.is_inference() else value._version)
-    if isinstance(value, (bool, int, float, complex, str, bytes)) or value is None:
-        return value
-    if depth and isinstance(value, (list, tuple)):
-        return (type(value).__name__, *(_mark(item, depth - 1) for item in value))
-    if depth and isinstance(value, dict):
-        return ("dict", *((_mark(key, 0), _mark(item, depth - 1)) for key, item in dict.items(value)))
-    if depth and own_dict(value) is not None and not isinstance(value, (type, nn.Module)) and not callable(value):
-        return (id(value), *((key, _mark(item, depth - 1)) for key, item in vars(value).items()))
+        return ("tensor", id(value), version_of(value))
+    text = atom_text(value)
+    if text is not None:
+        return text
+    if depth and is_a(value, (list, tuple, dict)):
+        entries = entries_of(value) or ()
+        marks = ((atom_text(key) or id(key), _mark(item, depth - 1)) for _, key, item in entries)
+        return (type(value).__name__, *marks)
+    attributes = own_dict(value)
+    if depth and attributes is not None and not is_a(value, (type, nn.Module)) and not callable(value):
+        return (id(value), *((key, _mark(item, depth - 1)) for key, item in attributes.items()))
     return id(value)

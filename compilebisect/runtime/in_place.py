@@ -15,7 +15,8 @@ from torch import nn
 
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.describe import MAX_SIGNATURES
-from compilebisect.runtime.values import clone_value
+from compilebisect.runtime.observing import observe
+from compilebisect.runtime.values import clone_value, flatten
 
 #: Name of the way into a module that calling the module itself is.
 CALL = "forward"
@@ -94,6 +95,14 @@ def compiled_inside(module: nn.Module, inner: nn.Module, **options: Any) -> Call
     return call
 
 
+def _has_stand_ins(value: Any) -> bool:
+    return observe(lambda: any(torch_internals.is_stand_in(leaf) for _, leaf in flatten(value)), lambda why: False)
+
+
+def _copy_of(value: Any) -> Any:
+    return observe(lambda: clone_value(value), lambda why: f"<not captured: {why}>")
+
+
 @contextlib.contextmanager
 def _standing(module: nn.Module, door: Door, compiled: Compiled, inside: list[dict[str, Any]]) -> Iterator[None]:
     """Let everything that enters a module pass its door for a while."""
@@ -102,15 +111,18 @@ def _standing(module: nn.Module, door: Door, compiled: Compiled, inside: list[di
 
     def pass_through(way: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         nonlocal count
-        function = compiled.get((door.path, way), module if way == CALL else ways[way])
+        eager = module if way == CALL else ways[way]
+        function = compiled.get((door.path, way), eager)
         number, count = count, count + 1
         take_down()  # what the module calls of its own is inside, and the compiler must not see the door
         try:
+            if torch_internals.is_in_function_transform() or _has_stand_ins((args, kwargs)):
+                return eager(*args, **kwargs)  # what is compiled inside an eager transform or trace is nobody's model
             if number not in door.calls:
                 return function(*args, **kwargs)
-            came = clone_value((args, kwargs))
+            came = _copy_of((args, kwargs))
             output = function(*args, **kwargs)
-            inside.append({"module": door.path, "way": way, "in": came, "out": clone_value(output)})
+            inside.append({"module": door.path, "way": way, "in": came, "out": _copy_of(output)})
             return output
         finally:
             put_up()

@@ -16,13 +16,14 @@ from compilebisect.attempt import attempt
 from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import INSTANCE_MARK, ProbeOrder
 from compilebisect.core.outcome import Fault, Observation
-from compilebisect.error_text import error_line
+from compilebisect.error_text import error_line, error_text
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.compare import Comparison, Difference
 from compilebisect.runtime.describe import first_paths
 from compilebisect.runtime.faults import causes, fault_from_break, fault_from_error, faults_from_comparison
 from compilebisect.runtime.impact import impact_of
 from compilebisect.runtime.in_place import CALL, Compiled, Door, InPlace
+from compilebisect.runtime.observing import NotObservedError
 from compilebisect.runtime.oracle import WITHDRAWN, Oracle
 from compilebisect.runtime.probe import compile_options, fences
 from compilebisect.runtime.session import Session
@@ -155,6 +156,9 @@ class _Look:
         """An error that eager mode raises as well is none of the compiler's."""
         self._on_phase("comparing")
         failure = attempt(oracle.eager).error
+        if isinstance(error, NotObservedError):
+            self._take_unjudged(path, error_text(error))
+            return
         if failure is not None:
             self._take_unjudged(path, f"the model fails in eager mode: {error_line(failure)}")
             return

@@ -57,12 +57,14 @@ def same_atom(one: Any, other: Any) -> bool:
 def _key_text(key: Any) -> str:
     if type(key) in _PLAIN:
         return repr(key)
-    if isinstance(key, (tuple, frozenset)):
+    if issubclass(type(key), (tuple, frozenset)):
         return _members_text(key)
-    if isinstance(key, _NAMED):
+    if issubclass(type(key), _NAMED):
         return f"<{getattr(key, '__qualname__', None) or getattr(key, '__name__', '')}>"
     # an enumeration's members are themselves alone, and yet the same in every run
-    if isinstance(key, (torch.Tensor, torch.nn.Module)) or (has_identity(key) and not isinstance(key, enum.Enum)):
+    if issubclass(type(key), (torch.Tensor, torch.nn.Module)) or (
+        has_identity(key) and not issubclass(type(key), enum.Enum)
+    ):
         return f"<{type(key).__qualname__}>"
     return safe_repr(key)
 

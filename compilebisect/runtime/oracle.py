@@ -55,7 +55,9 @@ class Oracle:
         self._args, self._kwargs = args, kwargs
         self._context, self._seed, self._train, self._tolerance = context, seed, train, tolerance
         self.snapshot = snapshot or StateSnapshot(module)
-        self.notes: list[str] = []
+        self.notes = [
+            f"{path} is neither put back nor compared: {why}" for path, why in self.snapshot.unwatched.items()
+        ]
         self._eager: RunRecord | None = None
 
     @property
@@ -223,7 +225,6 @@ class Oracle:
             self.notes.append(f"no float64 reference: {twin.reason}")
             return None
         wide_module = twin.module
-        args, kwargs = inputs_to_float64(self._args, self._kwargs)
         train = self._train
         if train is not None and not callable(train):
             train = {path: cotangent.to(torch.float64) for path, cotangent in train.items()}
@@ -234,6 +235,7 @@ class Oracle:
                 return wide_module(*args, **kwargs)
 
         def run() -> RunRecord:
+            args, kwargs = inputs_to_float64(self._args, self._kwargs)
             return run_once(
                 call,
                 args,

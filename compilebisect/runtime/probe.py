@@ -22,7 +22,7 @@ from compilebisect.core.messages import INSTANCE_MARK, ProbeOrder
 from compilebisect.core.module_tree import GoldenCall, moved_path
 from compilebisect.core.outcome import Fault, Kind, Observation
 from compilebisect.core.recompile import Recompiles
-from compilebisect.error_text import error_line
+from compilebisect.error_text import error_line, error_text
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.compare import Comparison
 from compilebisect.runtime.cotangents import load_cotangents
@@ -30,6 +30,7 @@ from compilebisect.runtime.describe import first_paths
 from compilebisect.runtime.faults import fault_from_error, faults_from_breaks, faults_from_comparison
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.in_place import compiled_inside
+from compilebisect.runtime.observing import NotObservedError
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.recompile_calls import call_again
 from compilebisect.runtime.recompiles import RecompileLog
@@ -102,6 +103,8 @@ def compiled_run(
     function = compiled.value if compiled.error is None else module
     with torch_internals.watch_compile(on_phase=on_phase) as watcher:
         ran = attempt(oracle.run, function) if compiled.error is None else compiled
+    if isinstance(ran.error, NotObservedError):
+        raise ran.error
     record = ran.value if ran.error is None else None
     return Compiled(function, record, ran.error, watcher, time.perf_counter() - started)
 
@@ -155,6 +158,26 @@ def _probe_call(
 
     `log` asks to look for recompiles. `is_repeat` says that another call of this module had the same signature.
     """
+    try:
+        return _probe_observed(model, order, path, call, findings, on_phase, root_inputs, log, is_repeat=is_repeat)
+    except NotObservedError as error:
+        instance = None if path == order.path else path
+        findings.take_unjudged(error_text(error), call, instance=instance, is_repeat=is_repeat)
+        return True
+
+
+def _probe_observed(
+    model: nn.Module,
+    order: ProbeOrder,
+    path: str,
+    call: GoldenCall,
+    findings: _Findings,
+    on_phase: Callable[[str], None],
+    root_inputs: RootInputs | None,
+    log: RecompileLog | None,
+    *,
+    is_repeat: bool,
+) -> bool:
     instance = None if path == order.path else path
     is_anew = instance is None and not is_repeat
     module, inner = model.get_submodule(path), None

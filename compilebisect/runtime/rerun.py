@@ -18,10 +18,12 @@ from compilebisect.runtime.cotangents import Cotangents, made_up_cotangent
 from compilebisect.runtime.figures import dtype_name, is_inexact
 from compilebisect.runtime.grad_leaves import GradLeaves
 from compilebisect.runtime.loss import Loss
+from compilebisect.runtime.observing import NotObservedError, observed
 from compilebisect.runtime.record import RunRecord, alias_pairs
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.stopwatch import Stopwatch
-from compilebisect.runtime.tensor_copy import TensorCloner, storage_key
+from compilebisect.runtime.tensor_copy import UNSUPPORTED, TensorCloner, storage_key
+from compilebisect.runtime.tensor_state import version_of
 from compilebisect.runtime.values import clone_value, map_tensors, tensors_in
 
 #: No cotangents by the path of an output: they are made up for all outputs.
@@ -55,52 +57,81 @@ def run_once(
         stopwatch: runs during the call of the module, and during the backward pass.
 
     Raises:
+        NotObservedError: the arguments cannot be copied, or what the run leaves cannot be read.
         Exception: whatever the module raises.
     """
     if snapshot is not None:
-        snapshot.restore()
+        observed("its state cannot be put back", snapshot.restore)
         module = snapshot.module if module is None else module  # not `or`: a module may have a `__bool__`
     if module is None and isinstance(module_callable, nn.Module):
         module = module_callable
     owned = _owned_tensors(module)
-    leaves = None
     running: contextlib.AbstractContextManager[Any] = stopwatch or contextlib.nullcontext()
     if context.grad_mode != "grad":
         train = None
     with _switches(module, context):
+        inputs = observed("its arguments cannot be copied", _Inputs, args, kwargs, needs_grad=train is not None)
         if train is not None:
-            leaves = GradLeaves(args, kwargs)
-            run_args, run_kwargs = leaves.args, leaves.kwargs
-            for _, tensor in owned:
-                if tensor.is_leaf:
-                    tensor.grad = None
-        else:
-            run_args, run_kwargs = clone_value((args, kwargs))
-        inputs = [*tensors_in(run_args, "inputs.args"), *tensors_in(run_kwargs, "inputs.kwargs")]
+            _drop_gradients(owned)
         seed_all(seed)
         generators = _generator_states()
         with _autocast(context), running:  # for the forward alone, as torch wants it
-            output = module_callable(*run_args, **run_kwargs)
+            output = module_callable(*inputs.args, **inputs.kwargs)
         generators_after = _generator_states()
-    named_outputs = tensors_in(output, "output")
-    grads: dict[str, torch.Tensor | None] = {}
-    if leaves is not None and train is not None:
+    named_outputs = observed("what it returns cannot be read", tensors_in, output, "output")
+    if train is not None:
         with running:
             _run_backward(output, named_outputs, train, seed)
-        grads = _collect_gradients(leaves, owned)
     if _is_cuda_in_use():
         torch.cuda.synchronize()  # an error on the device must show in the run that made it
-    return RunRecord(
-        output=_frozen(output, owned),
-        inputs_after=map_tensors((run_args, run_kwargs), torch.Tensor.detach),
-        state=snapshot.changes() if snapshot is not None else {},
-        grads=grads,
-        requires_grad=frozenset(path for path, tensor in named_outputs if tensor.requires_grad),
-        aliases=alias_pairs(output, [*inputs, *((f"state.{path}", tensor) for path, tensor in owned)]),
-        noise_dtype=_coarsest_dtype([tensor for _, tensor in [*inputs, *owned]], context),
-        draws_random=generators != generators_after,
-        draws_end=generators_after,
-    )
+
+    def record() -> RunRecord:
+        inputs.check_unchanged()
+        return RunRecord(
+            output=_frozen(output, owned),
+            inputs_after=map_tensors((inputs.args, inputs.kwargs), detached),
+            state=snapshot.changes() if snapshot is not None else {},
+            grads=_collect_gradients(inputs.leaves, owned) if inputs.leaves is not None else {},
+            requires_grad=frozenset(path for path, tensor in named_outputs if tensor.requires_grad),
+            aliases=alias_pairs(output, [*inputs.named, *((f"state.{path}", tensor) for path, tensor in owned)]),
+            noise_dtype=_coarsest_dtype([tensor for _, tensor in [*inputs.named, *owned]], context),
+            draws_random=generators != generators_after,
+            draws_end=generators_after,
+        )
+
+    return observed("what it leaves cannot be read", record)
+
+
+class _Inputs:
+    """Copies of a call's arguments for one run; `leaves` collects their gradients, where those are wanted."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, needs_grad: bool) -> None:
+        self.leaves = GradLeaves(args, kwargs) if needs_grad else None
+        copies = (self.leaves.args, self.leaves.kwargs) if self.leaves is not None else clone_value((args, kwargs))
+        self.args, self.kwargs = copies
+        self.named = [*tensors_in(self.args, "inputs.args"), *tensors_in(self.kwargs, "inputs.kwargs")]
+        originals = {id(tensor) for _, tensor in tensors_in((args, kwargs))}
+        shared = [(path, tensor) for path, tensor in self.named if id(tensor) in originals]
+        self._shared = [(path, tensor, version_of(tensor)) for path, tensor in shared]
+
+    def check_unchanged(self) -> None:
+        """See to it that what could not be copied was not written to: the next run would start from something else.
+
+        Raises:
+            NotObservedError: it was.
+        """
+        for path, tensor, version in self._shared:
+            if version_of(tensor) != version:
+                raise NotObservedError(f"it writes into {path}, a {type(tensor).__name__} that cannot be copied")
+
+
+def _drop_gradients(owned: list[tuple[str, torch.Tensor]]) -> None:
+    for _, tensor in owned:
+        if tensor.is_leaf:
+            tensor.grad = None
 
 
 def seed_all(seed: int) -> None:
@@ -171,22 +202,28 @@ def _run_backward(output: Any, named: list[tuple[str, torch.Tensor]], train: Cot
 def _collect_gradients(leaves: GradLeaves, owned: list[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor | None]:
     grads = leaves.gradients()
     grads.update((path, tensor.grad) for path, tensor in owned if tensor.is_leaf and tensor.requires_grad)
-    detached = {path: None if grad is None else grad.detach() for path, grad in grads.items()}
-    for _, tensor in owned:
-        if tensor.is_leaf:
-            tensor.grad = None
-    return detached
+    found = {path: None if grad is None else detached(grad) for path, grad in grads.items()}
+    _drop_gradients(owned)
+    return found
+
+
+def detached(tensor: torch.Tensor) -> torch.Tensor:
+    """Detach a tensor, where its kind can be."""
+    try:
+        return tensor.detach()
+    except UNSUPPORTED:
+        return tensor
 
 
 def _frozen(output: Any, owned: list[tuple[str, torch.Tensor]]) -> Any:
     """Detach the outputs, and copy those that the next `restore()` would change under our hands."""
     keys = {storage_key(tensor) for _, tensor in owned} - {None}
     shared = [tensor for _, tensor in tensors_in(output) if storage_key(tensor) in keys]
-    cloner = TensorCloner([tensor.detach() for tensor in shared])
+    cloner = TensorCloner([detached(tensor) for tensor in shared])
     ids = {id(tensor) for tensor in shared}
 
     def freeze(tensor: torch.Tensor) -> torch.Tensor:
-        return cloner.clone(tensor.detach()) if id(tensor) in ids else tensor.detach()
+        return cloner.clone(detached(tensor)) if id(tensor) in ids else detached(tensor)
 
     return map_tensors(output, freeze)
 

@@ -21,12 +21,15 @@ from compilebisect.core.nearest import did_you_mean
 from compilebisect.error_text import error_line, error_text
 from compilebisect.errors import BadFork, CannotTestError, CompilebisectError, EagerFailure, UsageError
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.cotangents import CotangentHooks
 from compilebisect.runtime.describe import module_records, watch_methods
 from compilebisect.runtime.golden import CallLog, Capture, golden_file, watch_calls
 from compilebisect.runtime.inputs import build_inputs, check_signature, load_inputs_function
 from compilebisect.runtime.kept_values import save_values
 from compilebisect.runtime.loss import DEFAULT_LOSS, Loss, load_loss
+from compilebisect.runtime.observing import NotObservedError
 from compilebisect.runtime.optimizer import OptimizerSteps, optimizer_record
+from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.rerun import run_once
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.target import load_target
@@ -126,9 +129,11 @@ class Session:
         with eager, watch_methods(self.model) as methods, watch_calls(self.model, log.note) as failed_in:
             seed = self.settings.seed
             error = attempt(run_once, self.model, args, kwargs, context, seed=seed, snapshot=snapshot, train=loss).error
+        if isinstance(error, NotObservedError) and not log.calls:  # it was not even begun
+            raise CannotTestError(f"the model's inputs cannot be handed to it: {error_text(error)}") from error
         if isinstance(error, CompilebisectError):
             raise error
-        if error is not None:
+        if error is not None and not isinstance(error, NotObservedError):
             raise self._eager_failure(error, failed_in, log.last_signatures) from error
         seconds = time.perf_counter() - started
         snapshot.restore()
@@ -151,24 +156,34 @@ class Session:
             device_share=_device_share(self.device) if cuda else 0.0,
         )
 
-    def capture(self, order: CaptureOrder) -> dict[str, str]:
-        """Run the model in eager mode and keep the wanted calls in files; returns reasons by path for what failed."""
+    def capture(self, order: CaptureOrder) -> dict[str, dict[int, str]]:
+        """Run the model in eager mode and keep the wanted calls in files; returns by path and index why not."""
         args, kwargs = self.inputs(order.variant)
         snapshot = StateSnapshot(self.model)
+        loss = self.loss()
+        hooks = CotangentHooks() if loss is not None else None
         wanted = {path: set(calls) for path, calls in order.wanted.items() if path != OPTIMIZER_PATH}
-        capture = Capture(self.model, wanted, Path(order.folder))
+        capture = Capture(self.model, wanted, Path(order.folder), hooks)
+        record: RunRecord | None = None
         with torch.compiler.set_stance("force_eager"), watch_calls(self.model, capture.note):
-            record = run_once(
-                self.model,
-                args,
-                kwargs,
-                self.context(),
-                seed=self.settings.seed,
-                snapshot=snapshot,
-                train=self.loss(),
-            )
+            try:
+                record = run_once(
+                    self.model,
+                    args,
+                    kwargs,
+                    self.context(),
+                    seed=self.settings.seed,
+                    snapshot=snapshot,
+                    train=loss,
+                )
+            except NotObservedError:
+                if OPTIMIZER_PATH in order.wanted:
+                    raise
+            finally:
+                if hooks is not None:
+                    hooks.remove()
         snapshot.restore()
-        if OPTIMIZER_PATH in order.wanted:
+        if OPTIMIZER_PATH in order.wanted and record is not None:
             parameters = {name: parameter.detach() for name, parameter in self._trainable().items()}
             gradients = {name: record.grads[name] for name in parameters if record.grads.get(name) is not None}
             kept = {"args": (parameters, gradients), "kwargs": {}}

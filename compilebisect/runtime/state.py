@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import enum
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from compilebisect.runtime.key_text import key_texts, safe_repr, same_atom
+from compilebisect.runtime.observing import guarded
 from compilebisect.runtime.tensor_copy import TensorCloner
 from compilebisect.runtime.tensor_state import TensorState
 from compilebisect.runtime.values import (
@@ -24,6 +26,7 @@ from compilebisect.runtime.values import (
     entries_of,
     flatten,
     has_walked_attributes,
+    is_a,
     is_atomic,
     own_dict,
     slot_names,
@@ -54,6 +57,7 @@ class StateSnapshot:
         module: what was looked at.
         unrestorable: paths of tensors that a run changed and whose former values were not kept.
         is_truncated: more objects were reachable than are watched.
+        unwatched: why what a module holds cannot be put back or compared, by path.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class StateSnapshot:
         self.module = module
         self.unrestorable: list[str] = []
         self.is_truncated = False
+        self.unwatched: dict[str, str] = {}
         self._clone_parameters = clone_parameters
         self._contents: list[_Contents] = []
         self._tensors: dict[int, tuple[str, TensorState]] = {}
@@ -156,25 +161,45 @@ class StateSnapshot:
             if len(self._seen) >= MAX_NODES:
                 self.is_truncated = True
                 return
-            if isinstance(item, torch.Tensor):
+            if is_a(item, torch.Tensor):
                 self._watch_tensor(where, item, is_parameter=isinstance(item, nn.Parameter))
                 continue
             self._seen.add(id(item))
-            if isinstance(item, np.ndarray):
-                self._arrays.append((where, item, item.copy()))
-            elif isinstance(item, torch.Generator):
-                self._generators.append((item, item.get_state()))
-            else:
-                self._contents.extend(_contents_of(item, where))
-                members = item if isinstance(item, (set, frozenset)) else ()
-                pending.extend((f"{where}{{}}", member) for member in members)
-                pending.extend((where + suffix, entry) for suffix, _, entry in entries_of(item) or ())
+            pending.extend(guarded(partial(self._watch_contents, where, item), partial(self._leave_out, where)))
+
+    def _watch_contents(self, path: str, item: Any) -> list[tuple[str, Any]]:
+        """Watch an object itself, and return what is to be watched of its contents."""
+        if is_a(item, np.ndarray):
+            self._arrays.append((path, item, item.copy()))
+        elif is_a(item, torch.Generator):
+            self._generators.append((item, item.get_state()))
+        else:
+            self._contents.extend(_contents_of(item, path))
+            members = list(item) if is_a(item, (set, frozenset)) else []
+            entries = [(path + suffix, entry) for suffix, _, entry in entries_of(item) or ()]
+            return [*((f"{path}{{}}", member) for member in members), *entries]
+        return []
+
+    def _leave_out(self, path: str, why: str) -> list[tuple[str, Any]]:
+        self.unwatched[path] = why
+        return []
 
     def _watch_tensor(self, path: str, tensor: torch.Tensor, *, is_parameter: bool) -> None:
-        if id(tensor) in self._tensors or nn.parameter.is_lazy(tensor):
+        def state() -> TensorState | None:
+            if nn.parameter.is_lazy(tensor):
+                return None
+            keep = not is_parameter or self._clone_parameters or _is_small(tensor)
+            return TensorState(tensor, keep_values=keep)
+
+        if id(tensor) in self._tensors:
             return
-        keep = not is_parameter or self._clone_parameters or _is_small(tensor)
-        self._tensors[id(tensor)] = path, TensorState(tensor, keep_values=keep)
+
+        def leave_out(why: str) -> None:
+            self.unwatched[path] = why
+
+        watched = guarded(state, leave_out)
+        if watched is not None:
+            self._tensors[id(tensor)] = path, watched
 
 
 class _Contents:
@@ -264,7 +289,7 @@ class _ById(NamedTuple):
 
 def _contents_of(value: Any, path: str) -> list[_Contents]:
     found = []
-    is_container = isinstance(value, (dict, list, set, collections.deque))
+    is_container = is_a(value, (dict, list, set, collections.deque))
     if is_container:
         found.append(_Contents(value, path))
     if has_walked_attributes(value):

@@ -14,20 +14,33 @@ _WHOLE_STORAGE_BYTES = 1 << 20
 #: Kernels ask whether an address is aligned, so a trimmed copy starts at a multiple of this many bytes.
 _ALIGNMENT = 64
 
-#: What torch raises when a tensor has no storage, no strides or no kernel for what is asked.
-UNSUPPORTED = (RuntimeError, NotImplementedError, TypeError, ValueError)
+#: What is raised when a tensor has no storage, no strides or no kernel for what is asked. A class of the user's that
+#: handles operators itself may raise anything, a `KeyError` from its table of them for example.
+UNSUPPORTED = (Exception,)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Say whether a tensor is dense strided memory that can be read: no subclass, fake, sparse, nested or lazy one."""
+    """Say whether a tensor is dense strided memory that can be read.
+
+    No subclass, fake, sparse or nested one; nor what a transform of `torch.func` makes of another, or zeros without
+    memory.
+    """
     return (
         type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer)
         and tensor.layout is torch.strided
         and not tensor.is_nested
         and not tensor.is_quantized
         and tensor.device.type != "meta"
-        and not torch_internals.is_lazy_zero(tensor)
+        and _has_memory(tensor)
     )
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    try:
+        tensor.untyped_storage().data_ptr()
+    except UNSUPPORTED:  # torch has no other way to tell all kinds
+        return False
+    return True
 
 
 def storage_key(tensor: torch.Tensor) -> tuple[str, int] | None:

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch._dynamo import convert_frame, exc, output_graph, symbolic_convert
 from torch._dynamo import utils as dynamo_utils
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental import symbolic_shapes
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from compilebisect.error_text import bounded, error_text
 
@@ -674,6 +676,34 @@ def is_within_function_transform(tensor: torch.Tensor) -> bool:
     Source: torch/_functorch (torch 2.11 to 2.15).
     """
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def is_stand_in(value: Any) -> bool:
+    """Return whether a value only stands for a tensor: a fake one, or one of a trace whose writes are put off.
+
+    Source: torch/_subclasses/fake_tensor.py, aten/src/ATen/FunctionalTensorWrapper.h (torch 2.11 to 2.15).
+    """
+    if issubclass(type(value), FakeTensor):
+        return True
+    return type(value) is torch.Tensor and torch._is_functional_tensor(value)
+
+
+def is_in_function_transform() -> bool:
+    """Return whether `torch.func.vmap`, `grad` or the like is under way in eager mode.
+
+    Source: torch/_functorch/pyfunctorch.py (torch 2.11 to 2.15).
+    """
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+@contextmanager
+def outside_modes() -> Iterator[None]:
+    """Leave, for a while, the modes, overrides and transforms of the user's that would see each operator.
+
+    Source: torch/_C/__init__.pyi, torch/utils/_python_dispatch.py, torch/_functorch/pyfunctorch.py; torch 2.11 to 2.15.
+    """
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
+        yield
 
 
 def leave_function_transforms() -> None:

@@ -12,7 +12,7 @@ from compilebisect import errors
 from compilebisect.core.fingerprint import worst
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.messages import Answer, CaptureOrder, Description, ProbeOrder
-from compilebisect.core.module_tree import ModuleTree
+from compilebisect.core.module_tree import GoldenCall, ModuleTree
 from compilebisect.core.outcome import Kind, Observation
 from compilebisect.core.unit_result import IntroducedFault, Probe
 from compilebisect.core.units import units_of
@@ -242,11 +242,16 @@ class Bisection:
     def order_for(self, probe: Probe) -> ProbeOrder:
         """Return what a worker must know to carry out a probe."""
         settings, tree = self.settings, self.walk.tree
+
+        def calls_of(path: str) -> tuple[GoldenCall, ...]:
+            # In place a module gets what the model itself hands it.
+            return tree[path].calls if probe.in_place else self.store.calls(path)
+
         return ProbeOrder(
             path=probe.path,
             folder=str(self.store.folder),
-            calls=tree[probe.path].calls,
-            instances=tuple((path, tree[path].calls) for path in probe.instances if path not in self.store.failures),
+            calls=calls_of(probe.path),
+            instances=tuple((path, calls) for path in probe.instances if (calls := calls_of(path))),
             backend=probe.rung.value if probe.rung else settings.backend,
             mode=settings.mode if probe.rung is None else None,
             dynamic=settings.dynamic,
@@ -277,7 +282,6 @@ class Bisection:
         record = self.walk.tree[probe.path]
         rung = probe.rung.value if probe.rung else self.settings.backend
         self.progress.probe_started(probe.path, record.class_name, rung, done, len(self.walk.units))
-        # In place a module gets what the model itself hands it.
         reason = "" if probe.in_place else self.store.prepare(probe)
         if not reason and not record.is_traceable:
             reason = "it is a ScriptModule, which torch.compile leaves alone"
@@ -302,6 +306,10 @@ class Bisection:
             self._send(probe)
             return
         observation = self._observation(outcome)
+        if not probe.in_place:
+            left_out = {path: why for path in probe.instances if (why := self.store.why_none(path))}
+            untested = {**left_out, **observation.untested_instances}
+            observation = msgspec.structs.replace(observation, untested_instances=untested)
         self.worker_peak_bytes = max(self.worker_peak_bytes, observation.peak_bytes)
         self.give_back(worker)
         self.walk.record(probe, observation)
@@ -328,7 +336,7 @@ class Bisection:
             return observation_from_death(outcome)
         return observation_from_timeout(outcome, self.settings.timeout_s)
 
-    def _capture(self, order: CaptureOrder) -> dict[str, str]:
+    def _capture(self, order: CaptureOrder) -> dict[str, dict[int, str]]:
         def start() -> Worker:
             return self._golden if self._golden is not None and self._golden.is_alive else self.loaded_worker()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from compilebisect.core.messages import CaptureOrder, variant_folder
+from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.unit_result import Probe
 from compilebisect.core.walk import Walk
 
@@ -17,12 +18,12 @@ _BUDGET_BYTES = 1 << 30
 class GoldenStore:
     """Files with the golden calls of the units that are about to be probed.
 
-    `failures` tells, by path, why a module's calls cannot be kept.
+    `failures` tells, by path and index, why a module's calls could not be kept.
     """
 
-    def __init__(self, walk: Walk, scratch: Path, capture: Callable[[CaptureOrder], dict[str, str]]) -> None:
+    def __init__(self, walk: Walk, scratch: Path, capture: Callable[[CaptureOrder], dict[str, dict[int, str]]]) -> None:
         self.walk = walk
-        self.failures: dict[str, str] = {}
+        self.failures: dict[str, dict[int, str]] = {}
         self._capture = capture
         self._held: dict[str, int] = {}
         self._again: set[int] = set()
@@ -36,8 +37,26 @@ class GoldenStore:
             self._fill(paths, probe.unit)
         for variant in range(1, probe.variants if probe.path else 0):
             self._fill_variant(probe.path, variant)
-        # The root's inputs are made anew by whoever probes it.
-        return self.failures.get(probe.path, "") if probe.path else ""
+        return self.why_none(probe.path)
+
+    def why_none(self, path: str) -> str:
+        """Return why there is no golden call of a module; nothing where there is one."""
+        if self.calls(path):
+            return ""
+        return self.walk.tree[path].uncaptured or next(iter(self.failures[path].values()))
+
+    def calls(self, path: str) -> tuple[GoldenCall, ...]:
+        """Return the golden calls of a module without those that could not be kept."""
+        record = self.walk.tree[path]
+        if not path:  # the root's inputs are made anew by whoever probes it
+            return record.calls
+        failed = self.failures.get(path, {})
+        found = []
+        for call in record.golden_calls:
+            indices = [index for index in call.indices if index not in failed]
+            if indices:
+                found.append(call if len(indices) == len(call.indices) else call.at(indices[0]))
+        return tuple(found)
 
     def want_again(self, units: Iterable[int]) -> None:
         """Keep calls for these units although the walk is done with them."""
@@ -58,12 +77,14 @@ class GoldenStore:
         size = 0
         batch: dict[str, int] = {}
         for paths, owner in [(tuple(first), unit_id), *self._ahead(unit_id)]:
-            size += sum(call.input_bytes * len(call.indices) for path in paths for call in self.walk.tree[path].calls)
+            calls = [call for path in paths for call in self.walk.tree[path].golden_calls]
+            size += sum(call.input_bytes * len(call.indices) for call in calls)
             if batch and size > _BUDGET_BYTES:
                 break
             batch.update(dict.fromkeys(paths, owner))
         wanted = {path: self.walk.tree[path].golden_indices for path in batch if path not in self._held}
-        self.failures.update(self._capture(CaptureOrder(str(self.folder), wanted)))
+        for path, reasons in self._capture(CaptureOrder(str(self.folder), wanted)).items():
+            self.failures.setdefault(path, {}).update(reasons)
         self._held.update(batch)
 
     def _fill_variant(self, path: str, variant: int) -> None:

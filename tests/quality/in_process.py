@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compilebisect.core.messages import CaptureOrder, ProbeOrder
-from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree
+from compilebisect.core.module_tree import OPTIMIZER_PATH, GoldenCall, ModuleTree
 from compilebisect.core.outcome import Kind, Observation
 from compilebisect.core.unit_result import Probe
 from compilebisect.core.units import units_of
@@ -41,8 +41,7 @@ class Bench:
         self._folder = folder or Path(tempfile.mkdtemp())
         wanted = {path: self.tree[path].golden_indices for path in self.tree}
         failures = self.session.capture(CaptureOrder(str(self._folder), wanted))
-        assert not failures or self.settings.context, failures
-        self._failures = failures
+        assert not failures
         self.path_of = {self.tree[path].class_name: path for path in self.tree}
 
     def walk(self, observe: Callable[[Probe], Observation] | None = None) -> Walk:
@@ -56,13 +55,13 @@ class Bench:
 
     def observe(self, wanted: Probe, *, tolerance: tuple[float, float] | None = None) -> Observation:
         """Carry out one probe."""
-        if wanted.path in self._failures and not wanted.in_place:
-            return Observation(untested=self._failures[wanted.path])
+        if self.tree[wanted.path].uncaptured and not wanted.in_place:
+            return Observation(untested=self.tree[wanted.path].uncaptured)
         order = ProbeOrder(
             path=wanted.path,
             folder=str(self._folder),
-            calls=self.tree[wanted.path].calls,
-            instances=tuple((path, self.tree[path].calls) for path in wanted.instances),
+            calls=self._calls(wanted.path, wanted),
+            instances=tuple((path, calls) for path in wanted.instances if (calls := self._calls(path, wanted))),
             backend=self.settings.backend,
             fenced=wanted.fenced,
             train=self.settings.train,
@@ -80,6 +79,9 @@ class Bench:
             return probe_in_place(self.session, order, on_phase=lambda phase: None)[0]
         seen, _ = probe(self.session.model, order, on_phase=lambda phase: None, root_inputs=self.session.inputs)
         return seen
+
+    def _calls(self, path: str, wanted: Probe) -> tuple[GoldenCall, ...]:
+        return self.tree[path].calls if wanted.in_place else self.tree[path].golden_calls
 
 
 def introduced(walk: Walk) -> dict[str, list[Kind]]:

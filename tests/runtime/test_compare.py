@@ -3,6 +3,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from compilebisect.core.tolerance import FLOORS
 from compilebisect.runtime import figures
@@ -89,9 +90,8 @@ def test_nested_and_meta_tensors_are_compared_as_far_as_they_can_be():
 
     assert types(nested(1.0), nested(1.0)) == []
     assert types(nested(1.0), nested(2.0)) == [("values", "output.unbind()[1]")]
-    comparison = compare_runs(record(torch.ones(2, device="meta")), record(torch.ones(2, device="meta")))
-    assert comparison.is_equal
-    assert "cannot be read" in comparison.notes[0]
+    assert types(torch.ones(2, device="meta"), torch.ones(2, device="meta")) == []
+    assert types(torch.ones(2, device="meta"), torch.ones(3, device="meta")) == [("shape", "output")]
 
 
 def test_one_wrong_element_among_a_million_is_found_and_placed():
@@ -293,3 +293,38 @@ def test_a_large_tensor_is_compared_in_little_memory(monkeypatch):
     with Allocations():
         assert types(eager, compiled) == [("values", "output")]
     assert max(sizes) <= eager.numel(), "a mask of one byte for each element is the most"
+
+
+def test_a_wrapper_is_compared_by_the_tensors_that_it_names():
+    eager, other = TwoTensor(torch.ones(3), torch.ones(3)), TwoTensor(torch.ones(3), torch.tensor([1.0, 1.0, 2.0]))
+    assert types(eager, eager) == []
+    assert types(eager, other) == [("values", "output.b")]
+
+
+def test_what_a_wrapper_names_beside_its_tensors_is_no_value():
+    class Placed(TwoTensor):
+        def __tensor_flatten__(self):
+            return ["a", "b", "place"], None
+
+    eager, other = Placed(torch.ones(3), torch.ones(3)), Placed(torch.ones(3), torch.zeros(3))
+    eager.place = other.place = "here"
+    assert types(eager, other) == [("values", "output.b")]
+
+
+def test_zeros_without_memory_have_values_and_meta_tensors_have_none():
+    assert types(torch._efficientzerotensor(3), torch.zeros(3)) == []
+    assert types(torch._efficientzerotensor(3), torch.ones(3)) == [("values", "output")]
+    meta = record(torch.ones(3, device="meta"))
+    assert not compare_runs(meta, meta).has_excused
+
+
+def test_a_class_that_does_not_let_itself_be_read_is_noted_and_no_difference():
+    class Refusing(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, kinds, args=(), kwargs=None):
+            raise LookupError(function.__name__)
+
+    refusing = record(torch.ones(3).as_subclass(Refusing))
+    comparison = compare_runs(refusing, refusing)
+    assert comparison.is_equal and comparison.has_excused
+    assert "does not allow it" in comparison.notes[0] or "cannot be read" in comparison.notes[0]

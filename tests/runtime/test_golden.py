@@ -129,7 +129,7 @@ def test_arguments_that_cannot_be_kept_are_told_and_do_not_end_the_run(tmp_path)
 
     capture = captured(Root(), tmp_path, {"part": {0}, "": {0}}, torch.ones(2))
     assert list(capture.failures) == ["part"]
-    assert "cannot be kept" in capture.failures["part"]
+    assert "cannot be kept" in capture.failures["part"][0]
     assert load_golden(tmp_path, "", 0)[0][0].tolist() == [1.0, 1.0]
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from compilebisect.core.coverage import uncovered_parts
 from compilebisect.core.outcome import Kind
 from compilebisect.runtime.compare import Difference
 from compilebisect.runtime.in_place_probe import attributable
@@ -134,8 +135,8 @@ def bench(tmp_path, monkeypatch, clean_imports):
         monkeypatch.setitem(STATE, "mode", "plain")
         monkeypatch.setitem(STATE, "runs", 0)
         torch.manual_seed(0)
-        options = {"backend": "eager", **options}
-        return Bench(f"{tmp_path}/target.py:model", [list(shape)], context=True, **options)
+        options = {"backend": "eager", "context": True, **options}
+        return Bench(f"{tmp_path}/target.py:model", [list(shape)], **options)
 
     return make
 
@@ -224,12 +225,62 @@ def test_a_module_answers_for_what_leaves_it_unless_it_entered_so(paths, kept):
     assert [item.path for item in found] == kept
 
 
-def test_a_module_whose_arguments_cannot_be_kept_is_checked_in_place(bench):
-    walk = bench(HandsAFunction()).walk()
+@pytest.mark.parametrize("context", [False, True])
+def test_a_module_whose_arguments_cannot_be_kept_is_checked_in_place(bench, context):
+    walk = bench(HandsAFunction(), context=context).walk()
     assert introduced(walk) == {"part": [Kind.DIVERGENCE]}
     result = walk.results[walk.unit_of["part"].id]
     assert not result.untested
-    assert any(note.startswith("checked in place only: its arguments cannot be kept") for note in result.notes)
+    assert any(
+        note.startswith("checked in place only: not captured: its arguments cannot be kept") for note in result.notes
+    )
+
+
+class Refusing(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, kinds, args=(), kwargs=None):
+        raise LookupError(f"no {function.__name__} for this")
+
+
+class ReturnsWhatRefuses(HandsAFunction):
+    def forward(self, x):
+        return super().forward(x).as_subclass(Refusing)
+
+
+def test_what_cannot_be_read_is_no_error_of_the_compiler(bench):
+    walk = bench(ReturnsWhatRefuses()).walk()
+    assert introduced(walk) == {}
+    assert any("cannot be read" in note for note in walk.results[walk.unit_of["part"].id].notes)
+    assert [part.path for part in uncovered_parts(walk)] == ["", "part"]
+
+
+class Transforms(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.name, self.part = name, Squares()
+
+    def forward(self, x):
+        if self.name == "grad":
+            return torch.func.grad(lambda y: self.part(y).sum())(x)
+        if self.name == "vmap":
+            return torch.vmap(self.part)(x)
+        return torch.func.jvp(self.part, (x,), (torch.ones_like(x),))[1]
+
+
+class Squares(nn.Module):
+    def forward(self, x):
+        return x * x
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own, when it sets up forward mode
+@pytest.mark.parametrize("context", [False, True])
+@pytest.mark.parametrize("name", ["grad", "vmap", "jvp"])
+def test_what_runs_inside_a_function_transform_is_covered_by_its_caller(bench, name, context):
+    walk = bench(Transforms(name), context=context).walk()
+    assert introduced(walk) == {}
+    result = walk.results[walk.unit_of["part"].id]
+    assert any("inside a function transform" in why for why in (result.untested, *result.notes))
+    assert not uncovered_parts(walk)
 
 
 @pytest.mark.parametrize("train", [False, True])
