@@ -30,6 +30,7 @@ from compilebisect.runtime.values import tensors_in
 FURTHER_SEEDS = 2
 #: How a note begins about values that differ with the first seed alone.
 WITHDRAWN = "no finding, since"
+_MADE_UP = "the model's loss sends nothing to these outputs, or zeros, or no finite values; made-up gradients were used"
 
 
 class Oracle:
@@ -88,7 +89,7 @@ class Oracle:
         if self._eager is None:
             self._eager = self.run(self._module)
             if self._train is not None and not self._train and self._eager.requires_grad:
-                self.notes.append("no gradient of the model's loss reaches this module; made-up ones were used")
+                self.notes.append(_MADE_UP)
         return self._eager
 
     def computes(self) -> bool:
