@@ -38,7 +38,14 @@ class CulpritSearch:
             return (), places
 
         def without(away: Sequence[str], instances: tuple[str, ...] = ()) -> Probe:
-            return Probe(unit=unit.id, path=item.path, fenced=(*fenced, *away), purpose="region", instances=instances)
+            return Probe(
+                unit=unit.id,
+                path=item.path,
+                fenced=(*fenced, *away),
+                purpose="region",
+                instances=instances,
+                in_row=item.fault.is_in_row,
+            )
 
         own = showing((yield without(children, places[1:])), item, places)
         if item.path in own:
@@ -80,6 +87,7 @@ class CulpritSearch:
                     fenced=fenced,
                     purpose="alone inside",
                     instances=places[1:],
+                    in_row=item.fault.is_in_row,
                 )
                 bringing = showing(seen, item, places)
                 if item.path in bringing:
@@ -107,7 +115,14 @@ class CulpritSearch:
             return ""
         if child is not None:
             fenced = (*fenced, *below)
-            own = Probe(unit=unit.id, path=item.path, compiles_only=child, fenced=fenced, purpose="alone inside")
+            own = Probe(
+                unit=unit.id,
+                path=item.path,
+                compiles_only=child,
+                fenced=fenced,
+                purpose="alone inside",
+                in_row=item.fault.is_in_row,
+            )
             if showing((yield own), item, (item.path,)):
                 return ""
         return "accumulated rounding: it is small, and many modules bring it only together"
@@ -123,7 +138,7 @@ def showing(seen: Observation, item: IntroducedFault, places: Sequence[str]) -> 
     """Return which of `places_of(item)` show its fault in an observation for which the first one was compiled."""
 
     def faults_of(place: str) -> Sequence[Fault]:
-        if item.fault.kind is Kind.DIVERGENCE and seen.faults_by_instance:
+        if item.fault.kind is Kind.DIVERGENCE and not item.fault.is_in_row and seen.faults_by_instance:
             return seen.faults_by_instance.get(place, ())
         return seen.faults if place == places[0] else ()
 

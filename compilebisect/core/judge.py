@@ -12,8 +12,9 @@ import msgspec
 from compilebisect.core.blame import has_user_stack, is_same_as_child, owner_of
 from compilebisect.core.culprit_search import CulpritSearch, places_of, showing
 from compilebisect.core.fingerprint import FaultKey, fault_key
+from compilebisect.core.ladder import with_stage
 from compilebisect.core.module_tree import ModuleTree, moved_path
-from compilebisect.core.outcome import Fault, Kind, Observation, Rung, Stage
+from compilebisect.core.outcome import Fault, Kind, Observation, Rung
 from compilebisect.core.shown_faults import Shown, shown_by, small_keys
 from compilebisect.core.unit_result import InheritedFault, IntroducedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit
@@ -23,11 +24,6 @@ LEFT_OUT = "left out by --only or --skip"
 ENDS_PROCESS = (Kind.CRASH, Kind.TIMEOUT)
 #: So many modules that bring a divergence only inside one and the same other are sought; each costs some probes.
 MOST_INSIDE = 8
-STAGE_OF_RUNG = {
-    Rung.EAGER: Stage.DYNAMO,
-    Rung.AOT_EAGER: Stage.AOT_AUTOGRAD,
-    Rung.AOT_EAGER_DECOMP_PARTITION: Stage.AOT_AUTOGRAD,
-}
 
 
 class Judge:
@@ -42,7 +38,7 @@ class Judge:
         self._tree = tree
         self._unit_of = {path: unit for unit in units for path in unit.paths}
         self._results = results
-        self._rungs_below, self._own_stage = _ladder_of(backend)
+        self._backend = backend
         self._inside = CulpritSearch(tree, self._unit_of, self._is_exact)
 
     def introduced_below(self, path: str) -> dict[str, list[Fault]]:
@@ -126,6 +122,7 @@ class Judge:
                 fenced=fenced,
                 purpose="fence",
                 instances=tuple(places[1:]),
+                in_row=any(fault.is_in_row for fault in hidden),
             )
             shown = shown_by(observation, places, place)
         for item in own.values():
@@ -155,7 +152,7 @@ class Judge:
         left_out = tuple(path for path in self._left_out_below(place) if path not in fenced)
         if left_out:
             fenced = (*fenced, *left_out)
-            seen = yield Probe(unit=unit.id, path=place, fenced=fenced, purpose="left out")
+            seen = yield Probe(unit=unit.id, path=place, fenced=fenced, purpose="left out", in_row=fault.is_in_row)
             if not showing(seen, item, (place,)):
                 result.inherited.append(InheritedFault(fault=fault, instances=item.instances, is_of_left_out=True))
                 if seen.untested or not seen.completed:
@@ -204,7 +201,14 @@ class Judge:
     ) -> Steps:
         """Enter what instances still show of a divergence, now that some of it is known."""
         fenced = tuple(moved_path(other, item.path, places[0]) for other in fenced)
-        seen = yield Probe(unit=unit.id, path=places[0], fenced=fenced, purpose="rest", instances=places[1:])
+        seen = yield Probe(
+            unit=unit.id,
+            path=places[0],
+            fenced=fenced,
+            purpose="rest",
+            instances=places[1:],
+            in_row=item.fault.is_in_row,
+        )
         shown, key = shown_by(seen, places, places[0]), fault_key(item.fault)
         left = [fault for fault in shown.faults if fault_key(fault) == key]
         if left and found == MOST_INSIDE:
@@ -248,21 +252,19 @@ class Judge:
         self, unit: Unit, item: IntroducedFault, fenced: tuple[str, ...]
     ) -> Generator[Probe, Observation, IntroducedFault]:
         """Name the stage of a fault, where it is not known, by the first rung of the ladder that shows it."""
-        fault = item.fault
-        is_open = fault.stage is None or (fault.stage is Stage.RUNTIME and fault.kind is Kind.ERROR)
-        if not is_open or fault.kind is Kind.TIMEOUT:
-            return item
-        # what shows behind all rungs that tell, in compiled code that runs, is no stage's but that of the run
-        is_of_run = fault.stage is not None and self._own_stage in (None, Stage.INDUCTOR)
-        stage = fault.stage if is_of_run else self._own_stage
-        for rung in self._rungs_below:
-            seen = yield Probe(unit=unit.id, path=item.path, fenced=fenced, rung=rung, purpose="ladder")
-            is_shown = any(other.kind is fault.kind for other in seen.faults)
-            # what a compiled run raises may be the fault of any stage before it
-            if is_shown and (fault.stage is None or fault_key(fault) in {fault_key(other) for other in seen.faults}):
-                stage = STAGE_OF_RUNG[rung]
-                break
-        return msgspec.structs.replace(item, fault=msgspec.structs.replace(fault, stage=stage))
+        fault = yield from with_stage(
+            item.fault,
+            self._backend,
+            lambda rung: Probe(
+                unit=unit.id,
+                path=item.path,
+                fenced=fenced,
+                rung=rung,
+                purpose="ladder",
+                in_row=item.fault.is_in_row,
+            ),
+        )
+        return msgspec.structs.replace(item, fault=fault)
 
     def _healthy_paths(self) -> set[str]:
         return {
@@ -273,18 +275,6 @@ class Judge:
             and not (seen.faults or seen.untested)
             for path in unit.paths
         }
-
-
-def _ladder_of(backend: str) -> tuple[list[Rung], Stage | None]:
-    """Return the rungs below a backend, and the stage of what none of them shows; None where that is not known.
-
-    Of a backend that is none of the ladder's it is only known that Dynamo comes before it.
-    """
-    rungs = list(Rung)
-    if backend not in {rung.value for rung in rungs}:
-        return [Rung.EAGER], None
-    own = Rung(backend)
-    return rungs[: rungs.index(own)], STAGE_OF_RUNG.get(own, Stage.INDUCTOR)
 
 
 def _is_told_by_stack(fault: Fault) -> bool:

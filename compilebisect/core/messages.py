@@ -31,8 +31,10 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     `calls` are golden calls of `path`, whose values lie in `folder`; `instances` are further modules of the unit with
     their own golden calls. `backend` is the name of the backend, `fenced` the paths of modules that stay eager.
-    With `variants` the module is fed that many variants of its inputs in a row, and only recompiles are looked for;
+    With `variants` the module is fed that many variants of its inputs in a row, and what each gives is compared;
     the variant with the number k has its golden calls in the folder that `variant_folder` gives.
+    With `compares_rows` the module is called some more times, each in the state that the last call left, and each of
+    these calls is compared with eager mode.
     With `tells_of_below` recompiles of modules below count even where some are fenced.
     With `compiles_only` all of `path` but that module below it runs in eager mode.
     With `in_place` the whole model runs, and only `path` and `instances` are compiled in it; `methods` names by path
@@ -54,6 +56,7 @@ class ProbeOrder(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: tuple[float, float] | None = None
     tolerances: dict[str, tuple[float, float]] = {}
     compares_values: bool = True
+    compares_rows: bool = False
     looks_for_recompiles: bool = False
     tells_of_below: bool = False
     variants: int = 0

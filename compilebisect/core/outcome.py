@@ -90,6 +90,11 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind in (Kind.GRAPH_BREAK, Kind.RECOMPILE) and self.type != BACKEND_FAILED
 
     @property
+    def is_in_row(self) -> bool:
+        """Whether it shows only in a later one of several calls in a row."""
+        return "call_in_row" in self.evidence
+
+    @property
     def failed_operator(self) -> str:
         """The operator that the backend could not trace, as torch names it; empty where it names none."""
         named = _FAILED_WITH.search(self.message) if self.type == BACKEND_FAILED else None

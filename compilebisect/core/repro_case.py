@@ -12,7 +12,7 @@ from typing import Union
 import msgspec
 
 from compilebisect.core.call import CallContext
-from compilebisect.core.outcome import Fault
+from compilebisect.core.outcome import Fault, Kind
 
 
 class Fill(str, Enum):
@@ -191,7 +191,7 @@ class ReproCase(msgspec.Struct, frozen=True, kw_only=True):
     `encoder.block:project` for another method of it. With `steps` the program makes an optimizer that steps so often.
     `train` says that the backward pass runs too; `cotangents` numbers the outputs from which it starts with a saved
     cotangent (`cotangent.<number>` in the file), all outputs with random ones where it is empty. `tolerance` is (rtol,
-    atol), None the default of the dtype.
+    atol), None the default of the dtype. `row` is how often the call is made, of which the last one shows the fault.
     """
 
     fault: Fault
@@ -214,11 +214,18 @@ class ReproCase(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: tuple[float, float] | None = None
     in_place: tuple[str, ...] = ()
     steps: int = 0
+    row: int = 1
     deadline_s: float = 60.0
     tensor_file: str = ""
     state_saved: bool = False
     environment: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether the script makes several calls of what it compiles, and looks at the last."""
+        further = self.program.further_calls if self.program else ()
+        return self.fault.kind in (Kind.DIVERGENCE, Kind.ERROR) and (self.row > 1 or bool(further))
 
     @property
     def imports_user_code(self) -> bool:

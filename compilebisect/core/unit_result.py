@@ -17,10 +17,10 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     `rung` None is the user's own backend. Modules in `fenced` are kept out of the compiled code. `is_cold` asks for a
     worker in which the model never ran. `instances` are further modules of the unit to be run through the code that
     was compiled for `path`, with the same modules below them fenced. With `variants` the module is fed that many
-    variants of its inputs instead, and only recompiles are looked for. With `mends_breaks` its graph breaks are mended
-    instead, to see what lies behind them; `breaks_below` are those of modules below. With `compiles_only` nothing but
-    that module below `path` is compiled. `in_place` asks for a run of the whole model in which nothing but `path` and
-    `instances` is compiled.
+    variants of its inputs instead. `in_row` asks for calls in a row also where the probe looks whether one fault shows
+    in another way. With `mends_breaks` its graph breaks are mended instead, to see what lies behind them;
+    `breaks_below` are those of modules below. With `compiles_only` nothing but that module below `path` is compiled.
+    `in_place` asks for a run of the whole model in which nothing but `path` and `instances` is compiled.
     """
 
     unit: int
@@ -35,6 +35,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     breaks_below: tuple[FaultKey, ...] = ()
     compiles_only: str | None = None
     in_place: bool = False
+    in_row: bool = False
 
 
 Steps = Generator[Probe, Observation, None]

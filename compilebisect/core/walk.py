@@ -20,7 +20,7 @@ from compilebisect.core.module_tree import OPTIMIZER_PATH, ModuleTree, moved_pat
 from compilebisect.core.outcome import Fault, Kind, Observation, Rung
 from compilebisect.core.unit_result import InheritedFault, IntroducedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit, split_units
-from compilebisect.core.variant_search import VariantSearch
+from compilebisect.core.variant_search import OF_VARIANTS, VariantSearch
 
 # A container is left to its parent where it makes up at least this share of it: compiling both costs twice and tells
 # nothing new as long as the parent is healthy. Measured: three nested, nearly equal ancestors took 76 % of one walk.
@@ -57,7 +57,9 @@ class Walk:
         self._all_modules = all_modules
         self._judge = Judge(tree, self.units, self.results, backend=backend)
         self._kinds = frozenset(kinds)
-        self._variants = VariantSearch(tree, self.unit_of, self.results, variants) if variants > 1 else None
+        self._variants = (
+            VariantSearch(tree, self.unit_of, self.results, variants, backend=backend) if variants > 1 else None
+        )
         self._in_place = ContextSearch(tree, self.unit_of, self.results, self._judge)
         self._context = self._in_place if context else None
         self._below = {unit.id: self._units_below(unit) for unit in self.units}
@@ -226,6 +228,7 @@ class Walk:
             yield from look_behind_breaks(self.tree, self._judge, unit, result, observation, fatal)
         if not fatal:
             yield from self._dismiss_recompiles_below(unit, observation, fatal)
+        self._dismiss_rows_below(unit, observation)
         if self._context is not None:
             yield from self._context.run(unit, paths, self._check_implied_below)
         elif self.tree[unit.path].uncaptured and self.tree[unit.path].shows_in_place:
@@ -233,7 +236,7 @@ class Walk:
         for other in deferred:
             self.results[other.id].is_done = True
         has_run = observation.completed and not observation.untested
-        if self._variants is not None and Kind.RECOMPILE in self._kinds and has_run and self._is_outermost(unit):
+        if self._variants is not None and self._kinds & OF_VARIANTS and has_run and self._is_outermost(unit):
             yield from self._variants.run(unit, fatal)
         result.is_done = True
 
@@ -284,6 +287,27 @@ class Walk:
                 for item in result.inherited
                 if item.fault.kind is not Kind.RECOMPILE or fault_key(item.fault) in shown
             ]
+
+    def _dismiss_rows_below(self, unit: Unit, observation: Observation) -> None:
+        """Take back what shows in later calls of modules below and not in those of this one, which sets their state."""
+        if not _tells_of_recompiles(observation):
+            return
+        shown = {fault_key(fault) for fault in observation.faults}
+        below = {other for path in unit.paths for other in self.tree.descendants(path)}
+        for other in sorted(self._below[unit.id]):
+            if not below.issuperset(self.units[other].paths):
+                continue
+            result = self.results[other]
+
+            def is_gone(fault: Fault) -> bool:
+                return fault.is_in_row and fault_key(fault) not in shown
+
+            gone = [item for item in result.introduced if is_gone(item.fault)]
+            result.introduced = [item for item in result.introduced if item not in gone]
+            result.inherited = [item for item in result.inherited if not is_gone(item.fault)]
+            result.notes.extend(
+                f"when called by itself, but not inside {_said(unit)}: {item.fault.message}" for item in gone
+            )
 
     def _showing_below(self, path: str, keys: set[FaultKey]) -> tuple[str, ...]:
         introduced = self._judge.introduced_below(path)

@@ -83,6 +83,8 @@ def run_lines(case: ReproCase) -> list[str]:
     backend = "eager" if case.fault.shows_with_any_backend else None
     if case.in_place:
         return [*in_place_lines(case, backend), *in_contexts(case, "model(*args, **kwargs)")]
+    if case.has_calls:
+        return [f"    function = {compile_text(case, callee(case), backend)}", *in_contexts(case, *_row(case, ""))]
     lines = in_contexts(case, f"{compile_text(case, callee(case), backend)}(*args, **kwargs)")
     if case.steps:  # torch itself breaks the graph around the step of most optimizers
         lines += [
@@ -105,17 +107,30 @@ def run_function(case: ReproCase) -> str:
     if case.steps:
         return f"{_LEAVES}\n\n\n{_step_function(case)}"
     what = case.fault.type if case.fault.kind is Kind.DIVERGENCE else ""
-    lines = ["def run(model, args, kwargs, compiled):"]
+    lines = [f"def run(model, {'calls' if case.has_calls else 'args, kwargs'}, compiled):"]
     if what == "mutation":
         lines.append("    before = {(part, name) for part in model.modules() for name in vars(part)}")
     if case.in_place:
         lines += ["    if compiled:", *(f"    {line}" for line in in_place_lines(case)), "    function = model"]
     else:
         lines.append(f"    function = {compile_text(case, callee(case))} if compiled else {callee(case)}")
-    if case.train or what not in ("", "shape", "dtype", "device", "stride", "requires_grad", "structure", "aliasing"):
-        lines.append(f"    torch.manual_seed({case.seed})")
+    is_seeded = case.train or what not in (
+        "",
+        "shape",
+        "dtype",
+        "device",
+        "stride",
+        "requires_grad",
+        "structure",
+        "aliasing",
+    )
     keep = "output = " if what or case.train else ""
-    lines += in_contexts(case, f"{keep}function(*args, **kwargs)")
+    seed = [f"torch.manual_seed({case.seed})"] if is_seeded else []
+    if case.has_calls:
+        lines += in_contexts(case, *_row(case, keep, *seed))
+    else:
+        lines += [f"    {line}" for line in seed]
+        lines += in_contexts(case, f"{keep}function(*args, **kwargs)")
     if case.train:
         # A plain sum has no gradient behind a normalisation; other weights for each element show more.
         lines.append("    outputs = [leaf for leaf in leaves(output) if leaf.requires_grad]")
@@ -133,6 +148,14 @@ def run_function(case: ReproCase) -> str:
     helpers += [_cotangents_function(case)] if "cotangents" in used else []
     helpers += [_OUTLINE] if what == "structure" else []
     return "\n\n\n".join([*helpers, text])
+
+
+def _row(case: ReproCase, keep: str, *before: str) -> list[str]:
+    """Return the lines that make all calls, each on copies of its inputs; what the last one leaves stays."""
+    lines = ["for args, kwargs in calls:", "    args, kwargs = copy.deepcopy((args, kwargs))"]
+    lines += [f"    {line}" for line in before]
+    lines.append(f"    {keep}function(*args, **kwargs)")
+    return lines
 
 
 def _step_function(case: ReproCase) -> str:

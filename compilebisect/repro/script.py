@@ -111,7 +111,8 @@ def _script_text(case: ReproCase, script_dir: Path) -> str:
         raise UnwritableCase(f"no script shows a {case.fault.kind.value}")
     build, definitions, args, kwargs = _program_parts(case)
     build = [_plainly_made(line, definitions) for line in build]
-    made = f"model, {_calls(case)}" if case.fault.kind is Kind.RECOMPILE else f"model, {args}, {kwargs}"
+    has_calls = case.fault.kind is Kind.RECOMPILE or case.has_calls
+    made = f"model, {_calls(case)}" if has_calls else f"model, {args}, {kwargs}"
     body = "\n".join([*definitions, "def make(device):", *build, f"    return {made}"])
     used = quoting.names_in(body)
     functions = [text for name, text in _FUNCTIONS if name in used]
@@ -223,7 +224,7 @@ def _program_parts(case: ReproCase) -> tuple[list[str], list[str], str, str]:
 
 
 def _standard_imports(case: ReproCase) -> list[str]:
-    names = {*_STANDARD, *_STANDARD_BY_KIND.get(case.fault.kind, ())}
+    names = {*_STANDARD, *_STANDARD_BY_KIND.get(case.fault.kind, ()), *(("copy",) if case.has_calls else ())}
     if case.fault.kind is Kind.RECOMPILE and "re" in quoting.names_in(textwrap.dedent("\n".join(judging_lines(case)))):
         names.add("re")
     return sorted(names)
@@ -237,11 +238,11 @@ def _call_texts(args: tuple[Value, ...], kwargs: tuple[tuple[str, Value], ...]) 
 
 
 def _calls(case: ReproCase) -> str:
-    """Return the list of calls for a recompile: with other inputs, or several times with the same."""
+    """Return the list of calls: with other inputs, or several times with the same."""
     program = case.program or Program(statements=())
     calls = [_call_texts(*call) for call in ((program.args, program.kwargs), *program.further_calls)]
     text = ", ".join(f"({args}, {kwargs})" for args, kwargs in calls)
-    return f"[{text}]" if len(calls) > 1 else f"[{text}] * {CALLS_IN_A_ROW}"
+    return f"[{text}]" if len(calls) > 1 else f"[{text}] * {case.row if case.has_calls else CALLS_IN_A_ROW}"
 
 
 _LOAD = '    model.load_state_dict({key[6:]: value for key, value in saved.items() if key.startswith("state.")})'

@@ -315,6 +315,21 @@ def faults_from_comparison(comparison: Comparison) -> list[Fault]:
     ]
 
 
+def in_call(fault: Fault, number: int) -> Fault:
+    """Return a fault that shows in one of several calls in a row; in the first it shows without the others too."""
+    if number < 2:
+        return fault
+    evidence = {**fault.evidence, "call_in_row": number}
+    return msgspec.structs.replace(fault, evidence=evidence, message=f"in call {number} in a row: {fault.message}")
+
+
+def with_variant(fault: Fault, number: int) -> Fault:
+    """Return a fault that shows with a further variant of the inputs, 1 being the first."""
+    evidence = {**fault.evidence, "in_variants": True, "variant": number}
+    message = f"with variant {number} of the inputs: {fault.message}"
+    return msgspec.structs.replace(fault, evidence=evidence, message=message)
+
+
 def _excess_of(comparison: Comparison) -> dict[str, float]:
     """Give how far values are off, in multiples of what is allowed, where that was measured for all that differs."""
     measured = [item.verdict.excess if item.verdict is not None else None for item in comparison.differences]

@@ -20,6 +20,7 @@ from torch import nn
 
 from compilebisect.core.call import CallContext
 from compilebisect.core.module_tree import IN_TRACE, IN_TRANSFORM, GoldenCall
+from compilebisect.runtime import torch_internals
 from compilebisect.runtime.cotangents import CotangentHooks
 from compilebisect.runtime.describe import MAX_SIGNATURES, first_paths
 from compilebisect.runtime.frames import call_site
@@ -129,6 +130,7 @@ class CallLog:
         self.last_signatures: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._known: dict[str, dict[tuple[str, CallContext], int]] = {}
+        self._of_forward: set[tuple[str, str, CallContext]] = set()
 
     def note(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take in one call."""
@@ -140,6 +142,11 @@ class CallLog:
         if modes != self._modes.get(id(module), modes):
             signature += f";self={modes}"  # a parent switched it over since it was loaded
         key = (signature, present_context(module))
+        in_backward = torch_internals.is_in_backward()
+        if not in_backward:
+            self._of_forward.add((path, *key))
+        elif (path, *key) in self._of_forward:
+            return  # a checkpoint makes the call again, for what it computes inside: no gradient reaches that output
         known = self._known.setdefault(path, {})
         calls = self.calls.setdefault(path, [])
         if key in known:

@@ -30,10 +30,14 @@ from compilebisect.runtime.values import tensors_in
 FURTHER_SEEDS = 2
 #: How a note begins about values that differ with the first seed alone.
 WITHDRAWN = "no finding, since"
+_MADE_UP = "the model's loss sends nothing to these outputs, or zeros, or no finite values; made-up gradients were used"
 
 
 class Oracle:
     """Eager runs of one module on one golden call, made when they are needed, and the verdict on a compiled run.
+
+    With `earlier` it is about the call after that many equal ones, each of which finds the state that the last one
+    left. What has been compiled is made anew by `renew` for each such row.
 
     Attributes:
         notes: why a witness could not be had.
@@ -50,11 +54,14 @@ class Oracle:
         train: Cotangents | Loss | None = None,
         tolerance: tuple[float, float] | None = None,
         snapshot: StateSnapshot | None = None,
+        earlier: int = 0,
+        renew: Callable[[], Callable[..., Any]] | None = None,
     ) -> None:
         self._module = module
         self._args, self._kwargs = args, kwargs
         self._context, self._seed, self._train, self._tolerance = context, seed, train, tolerance
         self.snapshot = snapshot or StateSnapshot(module)
+        self._earlier, self._renew = earlier, renew
         self.notes = [
             f"{path} is neither put back nor compared: {why}" for path, why in self.snapshot.unwatched.items()
         ]
@@ -64,6 +71,15 @@ class Oracle:
     def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of the golden call, which runs get copies of."""
         return self._args, self._kwargs
+
+    @property
+    def module(self) -> nn.Module:
+        """The module in eager mode."""
+        return self._module
+
+    def agrees(self, eager: RunRecord, compiled: RunRecord) -> bool:
+        """Say whether two runs are equal without asking witnesses, which cost runs."""
+        return compare_runs(eager, compiled, tolerance=self._tolerance).is_equal
 
     def has_nested_inputs(self) -> bool:
         """Say whether a strided nested tensor is among the inputs: eager's fast paths make them, Dynamo takes none."""
@@ -75,7 +91,7 @@ class Oracle:
         if self._eager is None:
             self._eager = self.run(self._module)
             if self._train is not None and not self._train and self._eager.requires_grad:
-                self.notes.append("no gradient of the model's loss reaches this module; made-up ones were used")
+                self.notes.append(_MADE_UP)
         return self._eager
 
     def computes(self) -> bool:
@@ -91,26 +107,73 @@ class Oracle:
 
     def run(self, module_callable: Callable[..., Any], stopwatch: Stopwatch | None = None) -> RunRecord:
         """Run the module, or what was compiled from it, from the snapshot's state on copies of the inputs."""
-        return self._run_from(self.snapshot, module_callable, stopwatch)
+        if self._renew is not None and module_callable is not self._module:
+            module_callable = self._renew()
+        return self._run_row(module_callable, self._args, self._kwargs, stopwatch=stopwatch)
 
-    def run_again(self, module_callable: Callable[..., Any]) -> None:
+    def run_again(self, module_callable: Callable[..., Any]) -> RunRecord:
         """Run it once more on copies of the inputs, from the state that the last run left."""
-        self._run_from(None, module_callable)
-
-    def _run_from(
-        self, snapshot: StateSnapshot | None, module_callable: Callable[..., Any], stopwatch: Stopwatch | None = None
-    ) -> RunRecord:
         return run_once(
             module_callable,
             self._args,
             self._kwargs,
             self._context,
             seed=self._seed,
-            snapshot=snapshot,
+            snapshot=self.snapshot,
+            restores=False,
             module=self._module,
             train=self._train,
-            stopwatch=stopwatch,
         )
+
+    def after(
+        self, earlier: int, eager: RunRecord | None = None, renew: Callable[[], Callable[..., Any]] | None = None
+    ) -> Oracle:
+        """Return an oracle about the call after `earlier` equal ones.
+
+        Args:
+            earlier: how many calls come before it.
+            eager: what that call gives in eager mode, where that is known.
+            renew: compiles the module anew.
+        """
+        other = Oracle(
+            self._module,
+            self._args,
+            self._kwargs,
+            self._context,
+            seed=self._seed,
+            train=self._train,
+            tolerance=self._tolerance,
+            snapshot=self.snapshot,
+            earlier=earlier,
+            renew=renew,
+        )
+        other._eager = eager
+        return other
+
+    def _run_row(
+        self,
+        module_callable: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        context: CallContext | None = None,
+        snapshot: StateSnapshot | None = None,
+        train: Cotangents | Loss | None = None,
+        stopwatch: Stopwatch | None = None,
+    ) -> RunRecord:
+        for number in range(self._earlier + 1):
+            record = run_once(
+                module_callable,
+                args,
+                kwargs,
+                context or self._context,
+                seed=self._seed,
+                snapshot=snapshot or self.snapshot,
+                restores=number == 0,
+                train=train or self._train,
+                stopwatch=stopwatch,
+            )
+        return record
 
     def judge(self, compiled: RunRecord, module_callable: Callable[..., Any] | None = None) -> Comparison:
         """Compare a compiled run with eager; the module's state is put back afterwards.
@@ -176,6 +239,8 @@ class Oracle:
             seed=seed,
             train=self._train,
             snapshot=self.snapshot,
+            earlier=self._earlier,
+            renew=self._renew,
         )
 
     def _compare(self, compiled: RunRecord) -> Comparison:
@@ -201,21 +266,20 @@ class Oracle:
     def _run_nudged(self, number: int) -> RunRecord:
         if can_nudge(self._args, self._kwargs):
             args, kwargs = nudged_inputs(self._args, self._kwargs, number=number, seed=self._seed)
-            return self._run_on(self._module, args, kwargs)
+            return self._run_row(self._module, args, kwargs)
         self.snapshot.restore()
         with nudged_parameters(self._module, number=number, seed=self._seed):
-            return run_once(
-                self._module,
-                self._args,
-                self._kwargs,
-                self._context,
-                seed=self._seed,
-                module=self._module,
-                train=self._train,
-            )
-
-    def _run_on(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunRecord:
-        return run_once(module, args, kwargs, self._context, seed=self._seed, snapshot=self.snapshot, train=self._train)
+            for _ in range(self._earlier + 1):
+                record = run_once(
+                    self._module,
+                    self._args,
+                    self._kwargs,
+                    self._context,
+                    seed=self._seed,
+                    module=self._module,
+                    train=self._train,
+                )
+            return record
 
     def reference(self) -> RunRecord | None:
         """Run eager in float64; None where that is not possible."""
@@ -236,15 +300,8 @@ class Oracle:
 
         def run() -> RunRecord:
             args, kwargs = inputs_to_float64(self._args, self._kwargs)
-            return run_once(
-                call,
-                args,
-                kwargs,
-                CallContext(self._context.grad_mode, (), self._context.training),
-                seed=self._seed,
-                snapshot=StateSnapshot(wide_module),
-                train=train,
-            )
+            context = CallContext(self._context.grad_mode, (), self._context.training)
+            return self._run_row(call, args, kwargs, context=context, snapshot=StateSnapshot(wide_module), train=train)
 
         return self._witness("float64", run)
 

@@ -27,13 +27,14 @@ from compilebisect.runtime import torch_internals
 from compilebisect.runtime.compare import Comparison
 from compilebisect.runtime.cotangents import load_cotangents
 from compilebisect.runtime.describe import first_paths
-from compilebisect.runtime.faults import fault_from_error, faults_from_breaks, faults_from_comparison
+from compilebisect.runtime.faults import fault_from_error, faults_from_breaks, faults_from_comparison, in_call
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.in_place import compiled_inside
 from compilebisect.runtime.observing import NotObservedError
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.recompile_calls import call_again
 from compilebisect.runtime.recompiles import RecompileLog
+from compilebisect.runtime.row_of_calls import RowVerdict
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.torch_internals import CompileWatcher
 
@@ -71,7 +72,8 @@ def probe(
         torch.compiler.reset()
         # The fences are attributes, so nothing may be restored while they stand.
         with fences(model, order.fenced, order.methods):
-            log = RecompileLog(model, order.path) if order.looks_for_recompiles else None
+            has_row = order.looks_for_recompiles or order.compares_rows
+            log = RecompileLog(model, order.path) if has_row else None
             is_usable = _probe_call(model, order, order.path, call, findings, on_phase, root_inputs, log)
             if is_usable and order.compares_values:
                 is_usable = _probe_last(model, order, order.path, call, findings, on_phase)
@@ -156,7 +158,7 @@ def _probe_call(
 ) -> bool:
     """Probe one golden call; returns whether the process is still of use.
 
-    `log` asks to look for recompiles. `is_repeat` says that another call of this module had the same signature.
+    `log` asks for further calls in a row. `is_repeat` says that another call of this module had the same signature.
     """
     try:
         return _probe_observed(model, order, path, call, findings, on_phase, root_inputs, log, is_repeat=is_repeat)
@@ -211,6 +213,7 @@ def _probe_observed(
     if compiled.error is not None:
         findings.take_error(compiled, call, first_paths(model), instance=instance)
         return True
+    is_right = False
     if not compiled.watcher.graph_runs and not order.fenced and oracle.computes():
         where = path or "the model"
         why = f"{where} was not captured: all of it ran in eager mode"
@@ -220,15 +223,27 @@ def _probe_observed(
         else:
             findings.take_unjudged(why, call, instance=instance, is_repeat=is_repeat)
     elif order.compares_values:
-        findings.take_comparison(path, oracle.judge(compiled.record, compiled.function), call)
+        comparison = oracle.judge(compiled.record, compiled.function)
+        findings.take_comparison(path, comparison, call)
+        is_right = comparison.is_equal
     if log is None:
         return True
     on_phase("running")
-    seen = attempt(call_again, module, compiled.function, oracle, log, order)
-    if seen.error is not None:  # user code in a state that the model's own run never reached
-        findings.notes.append(f"fails when it is called again in the state that it left: {error_line(seen.error)}")
-        return not torch_internals.is_device_failure(seen.error)
-    findings.take_recompiles(seen.value, call)
+
+    def compile_anew() -> Callable[..., Any]:
+        torch.compiler.reset()
+        options = compile_options(order)
+        return torch.compile(module, **options) if inner is None else compiled_inside(module, inner, **options)
+
+    first = compiled.record if is_right and order.compares_rows else None
+    row = attempt(call_again, compile_anew, compiled.function, first, oracle, log, order)
+    if row.error is not None:  # user code in a state that the model's own run never reached
+        findings.notes.append(f"fails when it is called again in the state that it left: {error_line(row.error)}")
+        return not torch_internals.is_device_failure(row.error)
+    seen, verdict = row.value
+    if order.looks_for_recompiles:
+        findings.take_recompiles(seen, call)
+    findings.take_row(verdict, call, first_paths(model))
     return True
 
 
@@ -409,6 +424,17 @@ class _Findings:
         self.has_excused = self.has_excused or comparison.has_excused
         for fault in faults_from_comparison(comparison):
             self.add(fault, call, instance=path)
+
+    def take_row(self, verdict: RowVerdict, call: GoldenCall, paths: Mapping[int, str]) -> None:
+        """Take in what calls in a row gave: it hangs on the code rather than on the values of one instance."""
+        self.notes.extend(verdict.notes)
+        self.has_excused = self.has_excused or verdict.has_excused
+        faults = faults_from_comparison(verdict.comparison) if verdict.comparison is not None else []
+        if verdict.error is not None:
+            self.has_failed = True
+            faults = [fault_from_error(verdict.error, paths)]
+        for fault in faults:
+            self.add(in_call(fault, verdict.number), call)
 
     def _assign_breaks(self, first: str) -> None:
         """Give the breaks that only some instances meet (by an index, say) to those alone."""

@@ -1,4 +1,4 @@
-"""The calls that show whether a compiled module is compiled again: the same inputs in a row, and other inputs."""
+"""Calls of a compiled module in a row with the same inputs: is it compiled again, and is each of them right?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.outcome import Fault
@@ -14,40 +13,57 @@ from compilebisect.core.recompile import CALLS_IN_A_ROW, Recompiles, judge_recom
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.recompiles import RecompileLog
+from compilebisect.runtime.record import RunRecord
+from compilebisect.runtime.row_of_calls import Row, RowVerdict, compiled_row
 
 
 def call_again(
-    module: nn.Module, function: Callable[..., Any], oracle: Oracle, log: RecompileLog, order: ProbeOrder
-) -> Recompiles:
+    compile_anew: Callable[[], Callable[..., Any]],
+    function: Callable[..., Any],
+    first: RunRecord | None,
+    oracle: Oracle,
+    log: RecompileLog,
+    order: ProbeOrder,
+) -> tuple[Recompiles, RowVerdict]:
     """Call what was compiled some more times with the same inputs, each time in the state that the last call left.
 
     Args:
-        module: what `function` was compiled from.
+        compile_anew: resets Dynamo and compiles the module.
         function: was called once.
+        first: what that call left, where it was found right and the values of these calls are to be compared.
         oracle: calls it.
         log: what was compiled again in that first call.
         order: says how it was compiled.
     """
     # Between the first call and these ones eager mode ran: the first of the row starts where that first call did.
     oracle.snapshot.restore()
-    oracle.run_again(function)
+    row = Row(oracle, function)
     try:
-        with torch_internals.error_on_recompile():
-            for _ in range(CALLS_IN_A_ROW - 1):
-                oracle.run_again(function)
+        if row.call():
+            with torch_internals.error_on_recompile():
+                for _ in range(CALLS_IN_A_ROW - 1):
+                    if not row.call():
+                        break
+        seen = judged(log, order)
     except torch_internals.RecompileError:
-        # Which code is made makes no difference to whether it is made again, and that of this backend costs the least.
-        seen = _row_of_calls(log.empty(), module, oracle, order, "eager")
-        return seen if seen.count else _row_of_calls(log.empty(), module, oracle, order, order.backend)
+        seen = Recompiles(0, ())
+        if order.looks_for_recompiles:
+            # Which code is made makes no difference to whether it is made again, and this backend's costs the least.
+            seen = _row_of_calls(log.empty(), oracle, order, "eager")
+            seen = seen if seen.count else _row_of_calls(log.empty(), oracle, order, order.backend)
+        if first is not None:
+            row = compiled_row(oracle, compile_anew)
     finally:
         oracle.snapshot.restore()
-    return judged(log, order)
+    if first is None:
+        return seen, RowVerdict(notes=row.notes())
+    return seen, row.judge(first, compile_anew)
 
 
-def _row_of_calls(log: RecompileLog, module: nn.Module, oracle: Oracle, order: ProbeOrder, backend: str) -> Recompiles:
+def _row_of_calls(log: RecompileLog, oracle: Oracle, order: ProbeOrder, backend: str) -> Recompiles:
     """Compile anew and call in a row; where each call compiles again, go on until Dynamo would give up."""
     torch.compiler.reset()
-    function = torch.compile(module, backend=backend, dynamic=order.dynamic)
+    function = torch.compile(oracle.module, backend=backend, dynamic=order.dynamic)
     oracle.snapshot.restore()
     number = 0
     calls = CALLS_IN_A_ROW

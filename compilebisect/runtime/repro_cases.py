@@ -33,6 +33,12 @@ from compilebisect.runtime.values import clone_value, tensors_in
 
 # Graphs of one module beyond this many are not tried one by one; the module's source shows the fault then.
 _MAX_GRAPHS = 4
+# Torch's caches of graphs, which scripts run without otherwise. Code that is made again may come from there, and be
+# wrong for that: torch 2.13 takes a number out of a cached graph that was a constant in it.
+_CACHES = (("torch._inductor.config.fx_graph_cache", "True"), ("torch._functorch.config.enable_autograd_cache", "True"))
+
+
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
@@ -50,6 +56,9 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         apply_golden_state(module, folder, order.probe.path, call.index)
         args, kwargs = load_golden(folder, order.probe.path, call.index)
     further_calls = _further_calls(session, order, call)
+    config = order.config
+    if session.settings.cache and order.fault.kind is not Kind.RECOMPILE and (order.fault.is_in_row or further_calls):
+        config = (*config, *_CACHES)
     cotangents: dict[int, torch.Tensor] = {}
     if order.probe.train and not in_place and order.level != "standalone":
         kept = load_cotangents(golden_file(Path(order.probe.folder), order.probe.path, call.index))
@@ -61,7 +70,7 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         "backend": order.probe.backend,
         "mode": order.probe.mode,
         "dynamic": order.probe.dynamic,
-        "config": order.config,
+        "config": config,
         "train": order.probe.train,
         "seed": order.probe.seed,
         "cotangents": cotangents,
@@ -69,10 +78,15 @@ def cases_of(session: Session, order: ReproOrder) -> list[ReproCase]:
         "in_place": _ways_into(order.probe) if in_place else (),
         "deadline_s": order.deadline_s,
         "environment": order.environment,
+        "row": order.fault.evidence.get("call_in_row", 1),
     }
     failures: list[str] = []
     try:
-        cases = list(_cases(session, module, args, kwargs, call, order, common, further_calls, failures))
+        cases = [
+            case
+            for (first_args, first_kwargs), *others in _fewest_first([(args, kwargs), *further_calls], order.fault)
+            for case in _cases(session, module, first_args, first_kwargs, call, order, common, others, failures)
+        ]
         if not cases and failures:
             raise CannotTestError(f"no script: {'; '.join(dict.fromkeys(failures))}")
         class_name = type(session.model.get_submodule(order.probe.path)).__name__
@@ -90,17 +104,20 @@ def _cases(
     call: GoldenCall,
     order: ReproOrder,
     common: dict[str, Any],
-    further_calls: list[tuple[tuple[Any, ...], dict[str, Any]]],
+    further_calls: list[Inputs],
     failures: list[str],
 ) -> Iterator[ReproCase]:
     makers: list[tuple[str, Callable[..., ReproCase], tuple[Any, ...]]] = []
     alone = not order.probe.in_place
-    if alone and order.level != "import" and _lies_behind_capture(order.fault):
+    # what takes several calls hangs on what the module keeps, or on how it was compiled before
+    is_one_call = not order.fault.is_in_row and not further_calls
+    if alone and is_one_call and order.level != "import" and _lies_behind_capture(order.fault):
         for number, (gm, inputs) in enumerate(_graphs(module, args, kwargs, call, order)):
             makers.append((f"graph{number}", graph_case, (gm, inputs, order.fault)))
     makers.append(("module", module_case, (module, args, kwargs, order.fault)))
     if (
         alone
+        and is_one_call
         and order.level != "import"
         and order.fault.stage is Stage.DYNAMO
         and order.fault.kind is not Kind.RECOMPILE
@@ -117,6 +134,7 @@ def _cases(
         elif make is module_case:
             options["further_calls"] = further_calls
         if order.level != "standalone":
+            name = f"{name}-{1 + len(further_calls)}" if order.probe.variants else name
             options["tensor_file"] = Path(order.tensors) / f"{order.name}-{name}-{order.level}.safetensors"
         if order.level == "import":
             options["import_user_code"] = True
@@ -177,18 +195,23 @@ def _leaves(value: Any) -> list[torch.Tensor]:
     return [leaf for item in value for leaf in _leaves(item)]
 
 
-def _further_calls(
-    session: Session, order: ReproOrder, call: GoldenCall
-) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+def _further_calls(session: Session, order: ReproOrder, call: GoldenCall) -> list[Inputs]:
     """Return the inputs of the further variants, where the fault takes them."""
     found = []
-    for variant in range(1, order.probe.variants):
+    for variant in range(1, order.fault.evidence.get("variant", order.probe.variants) if order.probe.variants else 0):
         folder = Path(variant_folder(order.probe.folder, variant))
         if order.probe.path == "":
             found.append(session.inputs(variant))
         elif golden_file(folder, order.probe.path, call.index).exists():
             found.append(load_golden(folder, order.probe.path, call.index))
     return found
+
+
+def _fewest_first(calls: list[Inputs], fault: Fault) -> list[list[Inputs]]:
+    """Return the calls to try for a fault: where the last one shows it, that one alone and after the first, too."""
+    if fault.kind is Kind.RECOMPILE or len(calls) < 2:
+        return [calls]
+    return [calls[-1:], *([[calls[0], calls[-1]]] if len(calls) > 2 else []), calls]
 
 
 def _lies_behind_capture(fault: Fault) -> bool:

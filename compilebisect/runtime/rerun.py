@@ -38,6 +38,7 @@ def run_once(
     *,
     seed: int = 0,
     snapshot: StateSnapshot | None = None,
+    restores: bool = True,
     module: nn.Module | None = None,
     train: Cotangents | Loss | None = None,
     stopwatch: Stopwatch | None = None,
@@ -50,7 +51,8 @@ def run_once(
         kwargs: golden keyword arguments.
         context: grad mode, autocast and training flag of the golden call.
         seed: for all random number generators.
-        snapshot: the state to start from; put back before the run, not after it.
+        snapshot: the state to start from; put back before the run, not after it. Changes are told against it.
+        restores: False starts from the state that there is, and only compares it with the snapshot afterwards.
         module: whose parameters and buffers count, where there is no snapshot to tell.
         train: runs backward too, from these cotangents (`GENERATED` for made-up ones) or from this loss of the output,
             and collects gradients. A call that ran without grad mode is none of a backward pass.
@@ -61,7 +63,8 @@ def run_once(
         Exception: whatever the module raises.
     """
     if snapshot is not None:
-        observed("its state cannot be put back", snapshot.restore)
+        if restores:
+            observed("its state cannot be put back", snapshot.restore)
         module = snapshot.module if module is None else module  # not `or`: a module may have a `__bool__`
     if module is None and isinstance(module_callable, nn.Module):
         module = module_callable

@@ -728,3 +728,8 @@ def lazy_zero(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) 
 def with_other_sign_bit(tensor: torch.Tensor) -> torch.Tensor:
     """View a tensor with its negative bit, which says that its memory holds the negated values, turned over."""
     return torch._neg_view(tensor)
+
+
+def is_in_backward() -> bool:
+    """Return whether the autograd engine is at work in this thread. Source: torch/utils/checkpoint.py."""
+    return bool(torch._C._current_graph_task_id() != -1)

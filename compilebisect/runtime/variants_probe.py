@@ -1,4 +1,4 @@
-"""A probe that feeds one compiled module all variants of its inputs, in order, and only looks for recompiles."""
+"""A probe that feeds one compiled module all variants of its inputs, in order: what each gives, and recompiles."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
@@ -16,11 +17,13 @@ from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault, Observation
 from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
+from compilebisect.runtime.faults import fault_from_error, faults_from_comparison, with_variant
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.probe import compile_options, fences
 from compilebisect.runtime.recompile_calls import judged
 from compilebisect.runtime.recompiles import RecompileLog
+from compilebisect.runtime.record import RunRecord
 from compilebisect.runtime.rerun import GENERATED
 from compilebisect.runtime.state import StateSnapshot
 
@@ -46,17 +49,30 @@ def probe_variants(
         with fences(model, order.fenced, order.methods):
             function = torch.compile(module, **compile_options(order))
             for variant in range(order.variants):
+                during = f"variant {variant + 1}"
                 made = attempt(_oracle, module, order, call, variant, root_inputs)
-                error = made.error
-                if error is None:
-                    if made.value is None:
-                        continue  # this variant does not make that call
-                    with torch_internals.watch_compile(on_phase=on_phase), log.watching(f"variant {variant + 1}"):
-                        error = attempt(made.value.run, function).error
-                    made.value.snapshot.restore()
-                if error is not None:
-                    notes.append(f"variant {variant + 1} of the inputs fails when compiled: {error_line(error)}")
-                    is_usable = not torch_internals.is_device_failure(error)
+                if made.error is not None:
+                    notes.append(f"{during} of the inputs cannot be made: {error_line(made.error)}")
+                    break
+                oracle = made.value
+                if oracle is None:
+                    continue  # this variant does not make that call
+                with torch_internals.watch_compile(on_phase=on_phase), log.watching(during):
+                    run = attempt(oracle.run, function)
+                if run.error is not None:
+                    is_usable = not torch_internals.is_device_failure(run.error)
+                    found, note = _judged_error(oracle, run.error, is_usable=is_usable)
+                else:
+                    # what the first one gives was compared when the module was checked
+                    is_compared = order.compares_values and variant > 0
+                    found, note = _judged(oracle, run.value, function) if is_compared else ([], "")
+                notes += [f"{during} of the inputs {note}"] if note else []
+                for fault in found:
+                    fault = msgspec.structs.replace(fault, evidence={**fault.evidence, "call": call.index})
+                    faults.setdefault(fault_key(fault), with_variant(fault, variant + 1))
+                if is_usable:
+                    oracle.snapshot.restore()
+                if run.error is not None:
                     break
             seen = judged(log, order, in_variants=True)
         if not is_usable:
@@ -67,6 +83,21 @@ def probe_variants(
             faults.setdefault(fault_key(fault), fault)
     torch.compiler.reset()
     return Observation(faults=tuple(faults.values()), recompiles=count, notes=tuple(notes)), is_usable
+
+
+def _judged_error(oracle: Oracle, error: BaseException, *, is_usable: bool) -> tuple[list[Fault], str]:
+    """Make a fault of what a compiled run raised, or a note where eager mode raises too."""
+    eager = attempt(oracle.eager) if is_usable else None
+    if eager is not None and eager.error is not None:
+        return [], f"fails in eager mode too: {error_line(eager.error)}"
+    return [fault_from_error(error)], ""
+
+
+def _judged(oracle: Oracle, record: RunRecord, function: Callable[..., Any]) -> tuple[list[Fault], str]:
+    judged = attempt(oracle.judge, record, function)
+    if judged.error is not None:
+        return [], f"fails in eager mode: {error_line(judged.error)}"
+    return faults_from_comparison(judged.value), ""
 
 
 def _oracle(
@@ -81,4 +112,6 @@ def _oracle(
         apply_golden_state(module, folder, order.path, call.index)
         args, kwargs = load_golden(folder, order.path, call.index)
     train = GENERATED if order.train else None
-    return Oracle(module, args, kwargs, call.context, seed=order.seed, train=train)
+    return Oracle(
+        module, args, kwargs, call.context, seed=order.seed, train=train, tolerance=order.tolerance_for(order.path)
+    )

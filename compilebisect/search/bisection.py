@@ -261,6 +261,7 @@ class Bisection:
             tolerance=settings.tolerance,
             tolerances=self._tolerances,
             compares_values=self._compares_values(),
+            compares_rows=self._compares_values() and (probe.in_row or probe.purpose not in _ABOUT_ONE_FAULT),
             looks_for_recompiles=Kind.RECOMPILE in settings.check and probe.purpose not in _ABOUT_ONE_FAULT,
             tells_of_below=probe.purpose == "recompiles",
             variants=probe.variants,

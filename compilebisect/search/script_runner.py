@@ -15,7 +15,8 @@ from compilebisect.workers.call_outcome import Died, Outcome, TimedOut
 # To tell a hang from what ends, this long is enough; the final script has its full deadline again.
 HANG_S = 20.0
 #: For processes that run scripts: a cached graph is found by the names of its operators, and a script may define some.
-NO_CACHED_GRAPHS = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+#: It is the default alone, since a script may be about that cache, without which that of AOTAutograd does nothing.
+NO_CACHED_GRAPHS = {"TORCHINDUCTOR_FX_GRAPH_CACHE_DEFAULT": "0"}
 _MOST_TRIES = 3
 _FUNCTION = "compilebisect.runtime.script_run:run_script"
 

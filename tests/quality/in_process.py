@@ -47,7 +47,7 @@ class Bench:
     def walk(self, observe: Callable[[Probe], Observation] | None = None) -> Walk:
         """Go over all modules; `observe` stands between the walk and this bench."""
         units = units_of(self.tree, with_methods=self.settings.context)
-        walk = Walk(self.tree, units, backend=self.settings.backend, all_modules=True, context=self.settings.context)
+        walk = Walk(self.tree, units, backend="eager", all_modules=True, context=self.settings.context)
         while (wanted := walk.next_probe()) is not None:
             walk.record(wanted, (observe or self.observe)(wanted))
         assert walk.is_finished()
@@ -67,6 +67,7 @@ class Bench:
             train=self.settings.train,
             seed=self.settings.seed,
             tolerance=tolerance,
+            compares_rows=True,
             looks_for_recompiles=self.looks_for_recompiles or wanted.path == OPTIMIZER_PATH,
             tells_of_below=wanted.purpose == "recompiles",
             compiles_only=wanted.compiles_only,

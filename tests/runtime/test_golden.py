@@ -3,8 +3,17 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from compilebisect.runtime.golden import CallLog, Capture, apply_golden_state, load_golden, watch_calls
+from compilebisect.runtime.cotangents import load_cotangents
+from compilebisect.runtime.golden import (
+    CallLog,
+    Capture,
+    apply_golden_state,
+    golden_file,
+    load_golden,
+    watch_calls,
+)
 
 
 def log_calls(model, *args, **kwargs):
@@ -147,3 +156,28 @@ def test_lazy_zeros_and_conjugates_are_kept_in_the_file(tmp_path):
     (((zero, copied, part),), _) = load_golden(tmp_path, "0", 0)
     assert zero._is_zerotensor() and copied.is_conj() and part.is_conj()
     assert torch.equal(part, turned[1:])
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_under_a_checkpoint_the_call_that_gradients_reach_is_the_golden_one(tmp_path, use_reentrant):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.block = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid())
+
+        def forward(self, x):
+            x = checkpoint(self.block, self.first(x), use_reentrant=use_reentrant)
+            return checkpoint(self.block, x, use_reentrant=use_reentrant)
+
+    model, x = Checkpointed(), torch.randn(2, 4)
+    log = CallLog(model)
+    with watch_calls(model, log.note):
+        model(x).sum().backward()
+    for path in ("block", "block.0"):
+        with_grad = [call for call in log.calls[path] if call.context.grad_mode == "grad"]
+        wanted = {index for call in with_grad for index in call.indices}
+        capture = Capture(model, {path: wanted}, tmp_path)
+        with watch_calls(model, capture.note):
+            model(x).sum().backward()
+        assert wanted and all(load_cotangents(golden_file(tmp_path, path, index)) for index in wanted)

@@ -219,3 +219,18 @@ def tripled(output):
 
 class Season:
     """Equals nothing but itself."""
+
+
+class CountsWrong(nn.Module):
+    """Goes wrong in the third call of compiled code, and for inputs of more than six columns."""
+
+    def __init__(self):
+        super().__init__()
+        self.step = 0
+
+    def forward(self, x):
+        self.step += 1
+        y = x.sin() * self.step
+        if (self.step == 3 or x.shape[1] > 6) and torch.compiler.is_compiling():
+            y = y + 1
+        return y
