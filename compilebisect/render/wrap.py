@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len as rich_cell_len
+from rich.cells import set_cell_size
 
 _SEPARATORS = "/\\._-:,"
+
+
+def cell_len(text: str) -> int:
+    """Return how many cells a text takes that has no control characters."""
+    return len(text) if text.isascii() else rich_cell_len(text)
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -12,8 +18,13 @@ def wrapped(text: str, width: int) -> list[str]:
     width = max(width, 8)
     lines: list[str] = []
     for paragraph in text.splitlines() or [""]:
+        words = paragraph.split()
+        line = " ".join(words)
+        if cell_len(line) <= width:
+            lines.append(line)
+            continue
         line = ""
-        for word in paragraph.split():
+        for word in words:
             if line and cell_len(line) + 1 + cell_len(word) <= width:
                 line += " " + word
                 continue
