@@ -68,9 +68,12 @@ def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
             )
     folder = ReportFolder(settings.out)
     started = time.monotonic()
-    with noted_interrupts() as interrupts, workplace(interrupts.check) as place:
-        bisection = Bisection(settings, place.supervisor, place.scratch, progress)
-        return _bisect(bisection, settings, folder, started, place.environment, progress, interrupts)
+    try:
+        with noted_interrupts() as interrupts, workplace(interrupts.check) as place:
+            bisection = Bisection(settings, place.supervisor, place.scratch, progress)
+            return _bisect(bisection, settings, folder, started, place.environment, progress, interrupts)
+    finally:
+        folder.leave_if_empty()
 
 
 def verify_script(
@@ -139,11 +142,7 @@ def _bisect(
     progress: ProgressListener,
     interrupts: Interrupts,
 ) -> Report:
-    try:
-        bisection.open()
-    except BaseException:  # an interrupt up to here leaves nothing to report
-        folder.leave()
-        raise
+    bisection.open()  # an interrupt up to here leaves nothing to report
     folder.remove_old()
     keeper = ReportKeeper(bisection, folder, started)
     keeper.save()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -48,7 +49,12 @@ def init_command(target: str, output: str | None, force: bool, init: dict[str, A
     if output is None:
         write_output(text)
         return 0
-    Path(output).write_text(text, encoding="utf-8")
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{output!r} cannot be written: {error.strerror or error}", where="-o", fix="Name another file."
+        ) from error
     tell(f"wrote {output}; check it, then run: compilebisect {target} --input-spec {output}")
     return 0
 
@@ -74,6 +80,15 @@ def _check_output(path: Path, *, force: bool) -> None:
         raise UsageError(f"{str(path)!r} exists", where="-o", fix="Name another file, or overwrite it with --force.")
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {str(path.parent)!r}", where="-o", fix="Create it first.")
+    try:  # before the model is loaded
+        if path.exists():
+            os.close(os.open(path, os.O_WRONLY))
+        else:
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise UsageError(
+            f"{str(path)!r} cannot be written: {error.strerror or error}", where="-o", fix="Name another file."
+        ) from error
 
 
 def _spec_from_child(target: str, init: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

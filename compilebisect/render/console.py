@@ -9,6 +9,8 @@ from rich.color import ColorSystem
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from compilebisect.render.wording import without_commands
+
 _COLORS = ColorSystem.STANDARD
 
 
@@ -20,8 +22,6 @@ def _line(text: Text, console: Console | None) -> str:
         return f"{text.plain}\n"
     parts = text.render(console)
     return "".join(style.render(part, color_system=_COLORS) if style else part for part, style, _ in parts) + "\n"
-
-from compilebisect.render.wording import without_commands
 
 
 def printed(parts: Iterable[RenderableType], width: int, *, color: bool) -> str:
@@ -42,13 +42,8 @@ def printed(parts: Iterable[RenderableType], width: int, *, color: bool) -> str:
         legacy_windows=False,
     )
     for part in parts:
-<<<<<<< HEAD
-        console.print(part, soft_wrap=True)
-    return without_commands("\n".join(line.rstrip() for line in stream.getvalue().split("\n")))
-=======
         if isinstance(part, Text):  # all but a few parts are, and laying them out costs much more
             stream.write(_line(part, console if color else None))
         else:
             console.print(part, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
->>>>>>> eb74593 (show and diff of 20,000 findings are linear, deep trees too)
+    return without_commands("\n".join(line.rstrip() for line in stream.getvalue().split("\n")))

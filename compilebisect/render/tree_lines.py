@@ -9,7 +9,7 @@ from rich.text import Text
 
 from compilebisect.render.figures import columns_of
 from compilebisect.render.outline import Node
-from compilebisect.render.wrap import cell_len
+from compilebisect.render.wrap import cell_len, styled
 
 _GAP = 2
 _FORK, _LAST, _PASS, _NONE = "├── ", "└── ", "│   ", "    "
@@ -66,7 +66,7 @@ def _wrapped(text: Text, guide: str, below: str, width: int, console: Console) -
     room = max(width - cell_len(guide), 1)
     plain = text.plain
     if cell_len(plain) <= room and "\n" not in plain and "\t" not in plain:
-        return [Text.assemble((guide, "dim"), text)]
+        return [styled((guide, "dim")).append_text(text)]
     folded = text.wrap(console, room, overflow="fold")
     return [Text.assemble((below if number else guide, "dim"), line) for number, line in enumerate(folded)]
 

@@ -8,13 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from compilebisect.core.outcome import Kind
-<<<<<<< HEAD
-from compilebisect.core.report import Finding, Location, Report, Repro
-from compilebisect.core.words import CONTROL_CHARACTERS, plural
-=======
 from compilebisect.core.report import Finding, Location, Report, Repro, checked_kinds
-from compilebisect.core.words import plural
->>>>>>> eb74593 (show and diff of 20,000 findings are linear, deep trees too)
+from compilebisect.core.words import CONTROL_CHARACTERS, plural
 from compilebisect.settings import DEFAULT_KINDS
 
 # Of why a module is untested, so many characters are said in the one line that sums up.
