@@ -20,6 +20,7 @@ from compilebisect.errors import CannotTestError, TargetError, UsageError
 
 # Of what a model prints while it is loaded only so much is shown, the end of it.
 _MOST_PRINTED = 1 << 16
+_TIMEOUT_S = 1800
 _CHILD = "compilebisect.runtime.starter_spec"
 
 
@@ -99,7 +100,15 @@ def _spec_from_child(target: str, init: dict[str, Any]) -> tuple[dict[str, Any],
         command = [sys.executable, "-B", "-m", _CHILD, target, json.dumps(init), str(answer)]
         # a file, since a pipe would stay open for as long as what the model may have started
         with printed.open("wb") as file:
-            status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False).returncode
+            try:
+                status = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False, timeout=_TIMEOUT_S
+                ).returncode
+            except subprocess.TimeoutExpired as late:
+                raise CannotTestError(
+                    f"loading {target!r} did not finish within {_TIMEOUT_S} s",
+                    fix="Import the file in Python to see why.",
+                ) from late
         with printed.open("rb") as file:
             file.seek(max(0, printed.stat().st_size - _MOST_PRINTED))
             if text := file.read().decode("utf-8", "replace").rstrip():
