@@ -73,6 +73,7 @@ class Bisection:
         self._idle: list[Worker] = []
         self._busy: dict[Worker, Probe] = {}
         self._load_timeout_s = max(_LOAD_SHARE * settings.timeout_s, _LEAST_LOAD_S)
+        self._has_loaded = False
         self._golden: Worker | None = None
         self._losses = 0
 
@@ -173,7 +174,16 @@ class Bisection:
             worker.stop()
             self.needs_fresh_interpreter = True
             return self.loaded_worker()
+        if answer.error is not None and self._has_loaded:
+            error = answer.error
+            raise CannotTestError(
+                f"the model could be loaded once, and not again in a second process: {error.what}",
+                where=error.where,
+                fix="It is built in several processes: let it keep no port, lock, file or counter to itself.",
+                detail=error.detail,
+            )
         _raise_error(answer)
+        self._has_loaded = True
         return worker
 
     def idle_worker(self) -> Worker:

@@ -37,7 +37,7 @@ TARGETS = {
     "built only once": (
         net(init="open(os.path.join(os.path.dirname(__file__), 'only.lock'), 'x').close()"),
         125,
-        "FileExistsError",
+        "could be loaded once, and not again",
     ),
 }
 SHORT = ("import that exits", "forward that is interrupted", "parameters without values", "built only once")
