@@ -8,7 +8,7 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from compilebisect.cache_folder import cache_folder, torch_version, worker_environment
+from compilebisect.cache_folder import cache_folder, script_environment, torch_version, worker_environment
 from compilebisect.core.input_spec import parse_spec
 from compilebisect.core.outcome import Kind
 from compilebisect.core.report import Report
@@ -68,9 +68,12 @@ def run(settings: Settings, progress: ProgressListener | None = None) -> Report:
             )
     folder = ReportFolder(settings.out)
     started = time.monotonic()
-    with noted_interrupts() as interrupts, workplace(interrupts.check) as place:
-        bisection = Bisection(settings, place.supervisor, place.scratch, progress)
-        return _bisect(bisection, settings, folder, started, place.environment, progress, interrupts)
+    try:
+        with noted_interrupts() as interrupts, workplace(interrupts.check) as place:
+            bisection = Bisection(settings, place.supervisor, place.scratch, progress)
+            return _bisect(bisection, settings, folder, started, place.environment, progress, interrupts)
+    finally:
+        folder.leave_if_empty()
 
 
 def verify_script(
@@ -80,7 +83,7 @@ def verify_script(
 
     With `any_script` an exception that the script does not handle counts as 125, not as Python's exit status of it.
     """
-    environment = {**worker_environment(os.environ, cache_folder()), **NO_CACHED_GRAPHS}
+    environment = {**script_environment(worker_environment(os.environ, cache_folder())), **NO_CACHED_GRAPHS}
     return run_fresh(
         script,
         env=environment,
@@ -125,7 +128,7 @@ def reduce_script(
             runs=runs,
             args=args,
             any_script=any_script,
-            environment={**place.environment, **NO_CACHED_GRAPHS},
+            environment={**script_environment(place.environment), **NO_CACHED_GRAPHS},
             progress=progress or SilentProgress(),
         )
 
@@ -139,16 +142,12 @@ def _bisect(
     progress: ProgressListener,
     interrupts: Interrupts,
 ) -> Report:
-    try:
-        bisection.open()
-    except BaseException:  # an interrupt up to here leaves nothing to report
-        folder.leave()
-        raise
+    bisection.open()  # an interrupt up to here leaves nothing to report
     folder.remove_old()
     keeper = ReportKeeper(bisection, folder, started)
     keeper.save()
     bisection.on_fault = keeper.save
-    scripts = {**environment, **NO_CACHED_GRAPHS}
+    scripts = {**script_environment(environment), **NO_CACHED_GRAPHS}
     made = BackgroundProofs(
         bisection, folder, scripts, on_proved=keeper.save, is_impatient=lambda: interrupts.is_impatient
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 CACHE_VARIABLE = "COMPILEBISECT_CACHE_DIR"
+#: Tells processes where torch's precompiled C++ headers go, some 150 MB: torch itself puts them into TMPDIR.
+HEADERS_VARIABLE = "COMPILEBISECT_HEADERS"
 # These would make every probe run eager in silence, or send torch's files elsewhere.
 _DROPPED_VARIABLES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DEBUG", "TORCHDYNAMO_REPRO_AFTER")
 
@@ -20,6 +23,18 @@ def cache_folder() -> Path:
         return Path(chosen).expanduser().resolve()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "compilebisect"
+
+
+def script_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for fresh processes that run repro scripts, made from that of workers.
+
+    What a script and the compiler leave in the temporary folder stays out of the user's; nothing else of the user's
+    runs there, who may look for files in it.
+    """
+    folder = environment[HEADERS_VARIABLE]
+    with contextlib.suppress(OSError):  # without it Python takes another one
+        os.makedirs(folder, exist_ok=True)
+    return {**environment, "TMPDIR": folder}
 
 
 def torch_version() -> str | None:
@@ -40,6 +55,7 @@ def worker_environment(base: Mapping[str, str], folder: Path) -> dict[str, str]:
     env.update(
         TORCHINDUCTOR_CACHE_DIR=str(caches / "inductor"),
         TRITON_CACHE_DIR=str(caches / "triton"),
+        **{HEADERS_VARIABLE: str(caches / "tmp")},
         # Without it the import of Inductor touches CUDA, after which a forked process cannot use it.
         PYTORCH_NVML_BASED_CUDA_CHECK="1",
         # Idle threads that spin take the cores from other workers: on 2 cores small operators took 5 ms, not 0.1 ms.

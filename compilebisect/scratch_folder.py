@@ -17,6 +17,7 @@ _LOCK = "lock"
 # A home may be shared by machines whose locks do not reach each other, and folders of old versions have no lock: those
 # are only taken for dead when nothing was written into them for so long.
 _SURELY_DEAD_S = 7 * 86400.0
+_SURELY_LEFT_S = 86400.0
 
 
 def scratch_folder(parent: Path) -> tuple[Path, BinaryIO]:
@@ -51,6 +52,17 @@ def _sweep(parent: Path) -> None:
     for folder in parent.glob(f"{_PREFIX}*"):
         if folder.is_dir() and not folder.is_symlink() and _is_dead(folder):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep_temporary(folder: Path) -> None:
+    """Remove what killed scripts left in their temporary folder a day ago; torch's own folder in it is a cache."""
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            if not entry.name.startswith("torchinductor_") and time.time() - entry.lstat().st_mtime > _SURELY_LEFT_S:
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry, ignore_errors=True)
+                else:
+                    entry.unlink()
 
 
 def _is_dead(folder: Path) -> bool:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from compilebisect.cache_folder import CACHE_VARIABLE, cache_folder, worker_environment
+from compilebisect.cache_folder import CACHE_VARIABLE, HEADERS_VARIABLE, cache_folder, worker_environment
 from compilebisect.errors import CannotTestError
-from compilebisect.scratch_folder import scratch_folder
+from compilebisect.scratch_folder import scratch_folder, sweep_temporary
 from compilebisect.workers.supervisor import Supervisor
 
 PRELOAD = ("compilebisect.runtime.preload",)
@@ -45,6 +45,7 @@ def workplace(on_wait: Callable[[], None] = lambda: None) -> Iterator[Workplace]
         ) from error
     try:
         environment = worker_environment(os.environ, folder)
+        sweep_temporary(Path(environment[HEADERS_VARIABLE]))
         with Supervisor(
             environment, scratch, PRELOAD, journal=scratch / "journal.jsonl", on_wait=on_wait
         ) as supervisor:

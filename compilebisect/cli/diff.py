@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from compilebisect.cli.files import read_report, write_output
-from compilebisect.cli.output import has_color, output_width
+from compilebisect.cli.output import has_color, no_collector, output_width
 from compilebisect.core.report_diff import diff_reports
 
 
@@ -21,7 +21,8 @@ def diff_command(base_path: str, new_path: str) -> int:
 
     if base_path == new_path == "-":
         raise click.UsageError("only one of the reports can come from standard input")
-    base, new = read_report(base_path), read_report(new_path)
-    diff = diff_reports(base, new)
-    write_output(diff_text(diff, base, new, width=output_width(), color=has_color()))
+    with no_collector():
+        base, new = read_report(base_path), read_report(new_path)
+        diff = diff_reports(base, new)
+        write_output(diff_text(diff, base, new, width=output_width(), color=has_color()))
     return 1 if diff.new else 0

@@ -45,6 +45,7 @@ def _checks_of_child() -> list[dict[str, Any]]:
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "TMPDIR": folder,  # torch's precompiled headers go there, 150 MB
         }
         command = [sys.executable, "-m", "compilebisect.runtime.doctor"]
         process = ScriptProcess(command, environment)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from compilebisect.repro.script_process import ScriptProcess
 
 # How often an interrupt is looked for.
 _POLL_S = 0.5
+_TIMEOUT_S = 1800
 _CHILD = "compilebisect.runtime.starter_spec"
 
 
@@ -49,7 +51,12 @@ def init_command(target: str, output: str | None, force: bool, init: dict[str, A
     if output is None:
         write_output(text)
         return 0
-    Path(output).write_text(text, encoding="utf-8")
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{output!r} cannot be written: {error.strerror or error}", where="-o", fix="Name another file."
+        ) from error
     tell(f"wrote {output}; check it, then run: compilebisect {target} --input-spec {output}")
     return 0
 
@@ -75,6 +82,15 @@ def _check_output(path: Path, *, force: bool) -> None:
         raise UsageError(f"{str(path)!r} exists", where="-o", fix="Name another file, or overwrite it with --force.")
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {str(path.parent)!r}", where="-o", fix="Create it first.")
+    try:  # before the model is loaded
+        if path.exists():
+            os.close(os.open(path, os.O_WRONLY))
+        else:
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise UsageError(
+            f"{str(path)!r} cannot be written: {error.strerror or error}", where="-o", fix="Name another file."
+        ) from error
 
 
 def _spec_from_child(target: str, init: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -84,9 +100,14 @@ def _spec_from_child(target: str, init: dict[str, Any]) -> tuple[dict[str, Any],
         # -B: no bytecode beside the user's files
         command = [sys.executable, "-B", "-m", _CHILD, target, json.dumps(init), str(answer)]
         process = ScriptProcess(command, os.environ)
+        until = time.monotonic() + _TIMEOUT_S
         try:
             while not process.wait(_POLL_S):
-                pass
+                if time.monotonic() > until:
+                    raise CannotTestError(
+                        f"loading {target!r} did not finish within {_TIMEOUT_S} s",
+                        fix="Import the file in Python to see why.",
+                    )
             status = process.ending or 0
         finally:
             process.end()

@@ -8,7 +8,7 @@ import click
 
 from compilebisect.cli.files import read_report
 from compilebisect.cli.options import Nearest
-from compilebisect.cli.output import print_report
+from compilebisect.cli.output import no_collector, print_report
 from compilebisect.render import FORMATS
 
 
@@ -17,6 +17,7 @@ from compilebisect.render import FORMATS
 @click.option("--format", "format_name", type=Nearest("format", FORMATS), default="tree", help="What to print.")
 def show_command(path: str, format_name: str) -> None:
     """Show a report again, in any format; `-` reads it from standard input."""
-    report = read_report(path)
-    folder = str(report.settings.get("out", "")) if path == "-" else os.path.dirname(path)
-    print_report(report, format_name, folder)
+    with no_collector():
+        report = read_report(path)
+        folder = str(report.settings.get("out", "")) if path == "-" else os.path.dirname(path)
+        print_report(report, format_name, folder)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
 
 import msgspec
 
 from compilebisect.core.outcome import Kind
-from compilebisect.core.report import Finding, Report
+from compilebisect.core.report import Finding, Report, checked_kinds
 
 # Settings that decide what a run can see.
 _TELLING = (
@@ -47,16 +48,16 @@ def diff_reports(base: Report, new: Report) -> ReportDiff:
     First equal fingerprint in the same module (unchanged), then equal fingerprint in another module (changed),
     then another fingerprint of the same kind, module and place (changed). What is left is fixed or new.
     """
-    base_left, new_left = list(base.findings), list(new.findings)
+    base_left, new_left = dict(enumerate(base.findings)), dict(enumerate(new.findings))
     unchanged = _take_pairs(base_left, new_left, lambda finding: (finding.fingerprint, finding.module))
     moved = _take_pairs(base_left, new_left, lambda finding: finding.fingerprint)
     other_fault = _take_pairs(base_left, new_left, _place)
     return ReportDiff(
-        new=tuple(new_left),
-        fixed=tuple(base_left),
+        new=tuple(new_left.values()),
+        fixed=tuple(base_left.values()),
         changed=tuple(Change(*pair) for pair in moved + other_fault),
         unchanged=tuple(pair[1] for pair in unchanged),
-        notes=_doubts(base, new, base_left),
+        notes=_doubts(base, new, list(base_left.values())),
     )
 
 
@@ -86,19 +87,16 @@ def exit_status(report: Report, fail_on: tuple[Kind, ...], baseline: Report | No
 
 
 def _take_pairs(
-    base: list[Finding], new: list[Finding], likeness: Callable[[Finding], Hashable]
+    base: dict[int, Finding], new: dict[int, Finding], likeness: Callable[[Finding], Hashable]
 ) -> list[tuple[Finding, Finding]]:
     """Remove and return the pairs that are alike, in the order of `new`."""
-    waiting: dict[Hashable, list[Finding]] = {}
-    for finding in base:
-        waiting.setdefault(likeness(finding), []).append(finding)
+    waiting: dict[Hashable, deque[int]] = {}
+    for number, finding in base.items():
+        waiting.setdefault(likeness(finding), deque()).append(number)
     pairs = []
-    for finding in list(new):
+    for number, finding in list(new.items()):
         if partners := waiting.get(likeness(finding)):
-            pairs.append((partners.pop(0), finding))
-    for base_finding, new_finding in pairs:
-        base.remove(base_finding)
-        new.remove(new_finding)
+            pairs.append((base.pop(partners.popleft()), new.pop(number)))
     return pairs
 
 
@@ -131,5 +129,5 @@ def _doubts(base: Report, new: Report, fixed: list[Finding]) -> tuple[str, ...]:
 
 def _is_checked(kind: Kind, report: Report) -> bool:
     """Whether the run looked for the kind; reports without that setting are taken to have looked for all."""
-    checked = report.settings.get("check")
-    return not isinstance(checked, (list, tuple)) or kind.value in checked
+    checked = checked_kinds(report)
+    return checked is None or kind in checked

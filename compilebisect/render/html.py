@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
@@ -32,6 +33,9 @@ from compilebisect.render.wording import (
     visible,
 )
 
+# What lies deeper is listed with whole paths: neither a template nor a reader follows a hundred levels.
+_DEEPEST = 60
+
 
 def html_text(report: Report, *, folder: str = "") -> str:
     """Return a standalone HTML document; all texts of the report are escaped."""
@@ -46,7 +50,7 @@ def html_text(report: Report, *, folder: str = "") -> str:
             target=one_line(report.target),
             headline=headline(report),
             state="bad" if report.findings or report.uncovered or not report.complete else "good",
-            tree=None if root is None else _node_view(root, by_id, is_root=True),
+            tree=None if root is None else _node_view(root, by_id),
             findings=[_finding_view(report, finding, folder) for finding in report.findings],
             strategies=None if report.strategies is None else _strategies_view(report.strategies),
             notes=[
@@ -65,15 +69,20 @@ def _visible(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-def _node_view(node: Node, by_id: dict[str, Finding], *, is_root: bool = False) -> dict[str, Any]:
+def _node_view(node: Node, by_id: dict[str, Finding], *, level: int = 0, is_flat: bool = False) -> dict[str, Any]:
     entry = node.entry
+    children: list[dict[str, Any]] = []
+    if level == _DEEPEST:
+        children = [_node_view(below, by_id, level=level + 1, is_flat=True) for below in _all_below(node)]
+    elif not is_flat:
+        children = [_node_view(child, by_id, level=level + 1) for child in node.children]
     remark = ""
     if not node.is_quiet and entry is not None and not node.findings and entry.status not in ("ok", "not_called"):
         status = "not tested" if node.is_uncovered else kind_name(entry.status)
         remark = f"{status}, {entry.origin}" if entry.origin else status
     return {
-        "label": node.label,
-        "cls": "" if entry is None or is_root else one_line(entry.cls),
+        "label": one_line(entry.path) if is_flat and entry is not None else node.label,
+        "cls": "" if entry is None or level == 0 else one_line(entry.cls),
         "count": node.count,
         "quiet": node.is_quiet,
         "idle": not node.is_judged,
@@ -82,8 +91,16 @@ def _node_view(node: Node, by_id: dict[str, Finding], *, is_root: bool = False) 
         "remark": remark,
         "figures": [(column.heading, column.title, column.text(node)) for column in columns_of([node])],
         "marks": [_mark_view(by_id[finding_id]) for finding_id in node.findings if finding_id in by_id],
-        "children": [_node_view(child, by_id) for child in node.children],
+        "children": children,
     }
+
+
+def _all_below(node: Node) -> Iterator[Node]:
+    waiting = [*reversed(node.children)]
+    while waiting:
+        below = waiting.pop()
+        yield below
+        waiting += reversed(below.children)
 
 
 def _mark_view(finding: Finding) -> dict[str, str]:

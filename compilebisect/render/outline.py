@@ -98,7 +98,7 @@ def outline(report: Report) -> Node | None:
     for finding in report.findings:
         for path in modules_of(finding):
             introduced.setdefault(path, []).append(finding)
-    return _node(entries[""], "", below, introduced, {part.path for part in report.uncovered})
+    return _node_of_root(entries[""], below, introduced, {part.path for part in report.uncovered})
 
 
 def _children_by_parent(entries: dict[str, ModuleEntry]) -> dict[str, list[ModuleEntry]]:
@@ -118,14 +118,31 @@ def _children_by_parent(entries: dict[str, ModuleEntry]) -> dict[str, list[Modul
     return below
 
 
-def _node(
-    entry: ModuleEntry,
-    parent: str,
+def _node_of_root(
+    root: ModuleEntry,
     below: dict[str, list[ModuleEntry]],
     introduced: dict[str, list[Finding]],
     uncovered: Set[str],
 ) -> Node:
-    children = [_node(child, entry.path, below, introduced, uncovered) for child in below.get(entry.path, ())]
+    order = [(root, "")]
+    for entry, _ in order:  # it grows meanwhile: parents come before their children
+        order += [(child, entry.path) for child in below.get(entry.path, ())]
+    looks = _Looks()
+    nodes: dict[str, Node] = {}
+    for entry, parent in reversed(order):
+        children = [nodes.pop(child.path) for child in below.get(entry.path, ())]
+        nodes[entry.path] = _node(entry, parent, children, introduced, uncovered, looks)
+    return nodes[root.path]
+
+
+def _node(
+    entry: ModuleEntry,
+    parent: str,
+    children: list[Node],
+    introduced: dict[str, list[Finding]],
+    uncovered: Set[str],
+    looks: _Looks,
+) -> Node:
     label = entry.cls if not entry.path else entry.path[len(parent) + 1 if parent else 0 :]
     inner = _sum_tallies(child.tally for child in children)
     state = UNCOVERED if entry.path in uncovered else _state(entry, inner)
@@ -146,7 +163,7 @@ def _node(
     )
     if node.can_be_folded and all(child.can_be_folded for child in children):
         return node
-    return msgspec.structs.replace(node, children=tuple(_gathered(_grouped(children))))
+    return msgspec.structs.replace(node, children=tuple(_gathered(_grouped(children, looks))))
 
 
 def _state(entry: ModuleEntry, inner: dict[str, int]) -> str:
@@ -163,29 +180,42 @@ def _sum_tallies(tallies: Iterable[dict[str, int]]) -> dict[str, int]:
     return total
 
 
-def _grouped(nodes: Sequence[Node]) -> list[Node]:
+def _grouped(nodes: Sequence[Node], looks: _Looks) -> list[Node]:
     """Join neighbours that show the same."""
     runs: list[list[Node]] = []
     for node in nodes:
-        if runs and _appearance(runs[-1][0]) == _appearance(node):
+        if runs and looks.of(runs[-1][0]) == looks.of(node):
             runs[-1].append(node)
         else:
             runs.append([node])
-    return [_joined(run) for run in runs]
+    joined = [_joined(run) for run in runs]
+    for node in joined:
+        looks.of(node)  # those of its children are known, and of these it is made
+    return joined
 
 
-def _appearance(node: Node) -> Hashable:
-    """Return all that is drawn of a node but its own name."""
-    entry = node.entry
-    return (
-        entry and (entry.cls, entry.status, entry.origin, entry.implied, entry.shared_with),
-        node.count,
-        tuple(sorted(node.tally.items())),
-        node.findings,
-        node.graphs,
-        node.recompiles,
-        tuple((child.label, _appearance(child)) for child in node.children),
-    )
+class _Looks:
+    """Numbers all that is drawn of a node but its own name, so that equal looks have equal numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[int, tuple[Node, int]] = {}  # by the node's id, which it keeps as long as it is held here
+
+    def of(self, node: Node) -> int:
+        """Return the number for a node, whose children were asked for before."""
+        if id(node) not in self._known:
+            entry = node.entry
+            look = (
+                entry and (entry.cls, entry.status, entry.origin, entry.implied, entry.shared_with),
+                node.count,
+                tuple(sorted(node.tally.items())),
+                node.findings,
+                node.graphs,
+                node.recompiles,
+                tuple((child.label, self.of(child)) for child in node.children),
+            )
+            self._known[id(node)] = node, self._numbers.setdefault(look, len(self._numbers))
+        return self._known[id(node)][1]
 
 
 def _joined(run: list[Node]) -> Node:
@@ -234,5 +264,6 @@ def _gathered(nodes: list[Node]) -> list[Node]:
             tally=_sum_tallies(node.tally for node in quiet),
         )
         gathered.append(msgspec.structs.replace(rest, **_seconds_of(quiet)))
-        nodes = [node for node in nodes if node not in quiet]
+        gone = {id(node) for node in quiet}
+        nodes = [node for node in nodes if id(node) not in gone]
     return [*nodes, *gathered]

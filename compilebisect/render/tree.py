@@ -33,7 +33,7 @@ from compilebisect.render.wording import (
     short_place,
     visible,
 )
-from compilebisect.render.wrap import wrapped
+from compilebisect.render.wrap import styled, wrapped
 
 MIN_WIDTH = 40
 _STYLES = {
@@ -83,7 +83,7 @@ def _tree(report: Report, root: Node, width: int) -> list[Text]:
 
 
 def _node_text(node: Node, findings: dict[str, Finding], *, is_root: bool = False) -> Text:
-    text = Text(overflow="fold")
+    text = Text()
     entry = node.entry
     if entry is None:
         # a line for several healthy siblings: what they are called matters least
@@ -164,7 +164,7 @@ def _row(label: str, content: str, width: int, style: str = "") -> list[Text]:
     lines = []
     for number, line in enumerate(wrapped(visible(content), width - _LABEL_WIDTH - 2)):
         head = f"  {label if number == 0 else '':<{_LABEL_WIDTH}}"
-        lines.append(Text.assemble((head, "dim"), (line, style)))
+        lines.append(styled((head, "dim"), (line, style)))
     return lines
 
 

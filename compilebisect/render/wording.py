@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from compilebisect.core.outcome import Kind
-from compilebisect.core.report import Finding, Location, Report, Repro
+from compilebisect.core.report import Finding, Location, Report, Repro, checked_kinds
 from compilebisect.core.words import CONTROL_CHARACTERS, plural
 from compilebisect.settings import DEFAULT_KINDS
 
@@ -195,8 +195,8 @@ def headline(report: Report) -> str:
             text += f" ({idle} not called, skipped or untested)" if has_untested else f" ({idle} not called or skipped)"
         if has_inherited:
             text += "; what was left out is not healthy"
-        if (kinds := report.settings.get("check")) and set(kinds) < {kind.value for kind in DEFAULT_KINDS}:
-            text += f"; looked for {', '.join(kind_name(Kind(kind)) for kind in kinds)} alone"
+        if (kinds := checked_kinds(report)) and set(kinds) < set(DEFAULT_KINDS):
+            text += f"; looked for {', '.join(map(kind_name, kinds))} alone"
     text += f"; {plural(report.timing.compiles, 'compile')} in {seconds(report.timing.total_s)}"
     if report.uncovered:
         text = f"NOT ALL WAS TESTED, {uncovered_text(report)}; {text}"
@@ -268,26 +268,34 @@ def compressed_paths(paths: Iterable[str]) -> list[str]:
 
     Paths that differ in one numeric component alone are folded; the order of first appearance is kept.
     """
-    groups: list[tuple[list[str], int | None, list[int]]] = []
-    for path in paths:
+    groups: list[tuple[list[str], list[int]]] = []  # parts of the first path, and the numbers that were folded in
+    folds: dict[tuple[str, str], tuple[int, int]] = {}  # what stands before and behind a number: group and column
+    for path in dict.fromkeys(paths):
         parts = path.split(".")
-        for position, (pattern, column, numbers) in enumerate(groups):
-            differing = [i for i, pair in enumerate(zip(pattern, parts, strict=False)) if pair[0] != pair[1]]
-            if len(pattern) != len(parts) or len(differing) != 1 or column not in (None, differing[0]):
-                continue
-            index = differing[0]
-            first = pattern[index]
-            if not (first.isdecimal() and parts[index].isdecimal()):
-                continue
-            groups[position] = (pattern, index, [*(numbers or [int(first)]), int(parts[index])])
-            break
-        else:
-            groups.append((parts, None, []))
-    return [_folded(pattern, column, numbers) for pattern, column, numbers in groups]
+        sides = {
+            column: (".".join([*parts[:column], ""]), ".".join(["", *parts[column + 1 :]]))
+            for column, part in enumerate(parts)
+            if part.isdecimal()
+        }
+        fitting = min((folds[side] for side in sides.values() if side in folds), default=None)
+        if fitting is None:
+            folds.update({side: (len(groups), column) for column, side in sides.items()})
+            groups.append((parts, []))
+            continue
+        position, column = fitting
+        pattern, numbers = groups[position]
+        if not numbers:  # from now on no other column of this group can be folded
+            numbers.append(int(pattern[column]))
+            for other, part in enumerate(pattern):
+                if part.isdecimal() and other != column:
+                    del folds[".".join([*pattern[:other], ""]), ".".join(["", *pattern[other + 1 :]])]
+        numbers.append(int(parts[column]))
+    columns = dict(folds.values())
+    return [_folded(pattern, columns.get(position), numbers) for position, (pattern, numbers) in enumerate(groups)]
 
 
 def _folded(pattern: list[str], column: int | None, numbers: list[int]) -> str:
-    if column is None:
+    if column is None or not numbers:
         return ".".join(pattern)
     return ".".join([*pattern[:column], "{" + number_ranges(numbers) + "}", *pattern[column + 1 :]])
 

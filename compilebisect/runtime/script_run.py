@@ -29,9 +29,10 @@ def run_script(state: dict[str, Any], payload: bytes) -> bytes:
 def _like_a_fresh_torch() -> AbstractContextManager[None]:
     if "torch" not in sys.modules:  # the script imports it, and with it what the environment says
         return nullcontext()
-    from compilebisect.runtime.torch_internals import NewOperators, forget_cached_graphs
+    from compilebisect.runtime.torch_internals import NewOperators, forget_cached_graphs, keep_headers_out_of_tmpdir
 
     forget_cached_graphs()
+    keep_headers_out_of_tmpdir()
     return NewOperators().taken_in_by_compile()
 
 

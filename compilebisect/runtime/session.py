@@ -34,6 +34,7 @@ from compilebisect.runtime.rerun import run_once
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.target import load_target
 from compilebisect.runtime.traceback_text import user_traceback
+from compilebisect.runtime.user_code import user_code
 from compilebisect.settings import Settings
 
 # Beyond this many compiles of one function Dynamo falls back to eager in silence; instances of a unit share their code.
@@ -67,10 +68,12 @@ class Session:
                 "the model is a ScriptModule, which torch.compile leaves alone", fix="Name the module before scripting."
             )
         _undo_compilation(self.model)
-        if settings.dtype is not None:
-            self.model.to(getattr(torch, settings.dtype))
-        self.model.to(self.device)
-        self.model.train(settings.train)
+        self._check_values()
+        with user_code(self._not_ready):
+            if settings.dtype is not None:
+                self.model.to(getattr(torch, settings.dtype))
+            self.model.to(self.device)
+            self.model.train(settings.train)
         torch_internals.forbid_tf32()  # after the user's code, which may have allowed it
         if "torch._dynamo.config.suppress_errors" not in dict(settings.config):
             torch_internals.show_errors()  # this, too
@@ -93,6 +96,22 @@ class Session:
             error = attempt(self.model, *args, **kwargs).error
         if error is not None:
             raise self._eager_failure(error, failed_in, log.last_signatures) from error
+
+    def _check_values(self) -> None:
+        """Check that the model's tensors hold something that it can run with."""
+        for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers()):
+            if tensor.is_meta:
+                raise CannotTestError(
+                    f"'{name}' is on the meta device: it has a shape and no values, so the model cannot run",
+                    fix="Build the model with values, or give it some before you return it: `to_empty` and an init.",
+                )
+
+    def _not_ready(self, error: BaseException, trace: str) -> CompilebisectError:
+        return CannotTestError(
+            f"the model cannot be moved to {self.device} and set up: {error_line(error)}",
+            fix="See to it that `.to()`, `.train()` and, with lazy modules, a first call work.",
+            detail=trace,
+        )
 
     def inputs(self, variant: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Build the inputs of one variant anew."""

@@ -557,6 +557,23 @@ def prepare_compile_process(*, use_cache: bool) -> None:
     show_errors()
     if not use_cache:
         inductor_config.force_disable_caches = True
+    keep_headers_out_of_tmpdir()
+
+
+def keep_headers_out_of_tmpdir() -> None:
+    """Have precompiled C++ headers go where `COMPILEBISECT_HEADERS` says, by the names that they have below TMPDIR.
+
+    Source: torch/_inductor/codecache.py, torch 2.11 to 2.15, which takes the folder when it is imported.
+    """
+    folder = os.environ.get("COMPILEBISECT_HEADERS")
+    if folder:
+        from torch._inductor import codecache
+        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+        headers = os.path.join(folder, os.path.basename(default_cache_dir()), "precompiled_headers")
+        for name, path in (("_HEADER_DIR", headers), ("_HEADER_LOCK_DIR", os.path.join(headers, "locks"))):
+            if hasattr(codecache, name):
+                setattr(codecache, name, path)
 
 
 def show_errors() -> None:

@@ -22,15 +22,15 @@ from compilebisect.errors import CannotTestError, LostWorker, UsageError
 from compilebisect.progress import ProgressListener
 from compilebisect.search.errands import Errands
 from compilebisect.search.golden_store import GoldenStore
-from compilebisect.search.process_end import observation_from_death, observation_from_timeout
+from compilebisect.search.process_end import observation_from_death, observation_from_timeout, place_in_stack
 from compilebisect.settings import Settings
 from compilebisect.workers.call_outcome import Died, Failed, Outcome, Replied, TimedOut
 from compilebisect.workers.remote_worker import Worker
 from compilebisect.workers.supervisor import Supervisor
 
 _SERVICE = "compilebisect.runtime.service"
-# Loading and one eager run of a large model may take long, and end with an error of their own if they do not work.
-_LOAD_TIMEOUT_S = 1800.0
+# Loading a large model, or one eager run of it, may take this many times --timeout, and at least so many seconds.
+_LOAD_SHARE, _LEAST_LOAD_S = 6.0, 60.0
 # Workers that went down through no fault of what they were asked, before the run is given up.
 _MAX_LOSSES = 5
 # Probes that look whether one fault, never a recompile, shows in another way.
@@ -72,6 +72,8 @@ class Bisection:
         self.on_fault: Callable[[], object] = lambda: None
         self._idle: list[Worker] = []
         self._busy: dict[Worker, Probe] = {}
+        self._load_timeout_s = max(_LOAD_SHARE * settings.timeout_s, _LEAST_LOAD_S)
+        self._has_loaded = False
         self._golden: Worker | None = None
         self._losses = 0
 
@@ -84,7 +86,7 @@ class Bisection:
         self.progress.phase_started("starting torch")
         self.supervisor.start()
         self.progress.phase_started("loading the model and running it in eager mode")
-        self._golden, answer = self.ask_one(self.loaded_worker, "describe", b"", _LOAD_TIMEOUT_S, "the eager run")
+        self._golden, answer = self.ask_one(self.loaded_worker, "describe", b"", self._load_timeout_s, "the eager run")
         assert answer.description is not None
         self.description = answer.description
         tree = ModuleTree(self.description.modules)
@@ -167,12 +169,21 @@ class Bisection:
             return self.supervisor.start_worker(fresh_interpreter=self.needs_fresh_interpreter)
 
         payload, doing = self._settings_bytes, "loading the model"
-        worker, answer = self.ask_one(start, "load", payload, _LOAD_TIMEOUT_S, doing, checked=False)
+        worker, answer = self.ask_one(start, "load", payload, self._load_timeout_s, doing, checked=False)
         if answer.error is not None and answer.error.name == "BadFork" and not self.needs_fresh_interpreter:
             worker.stop()
             self.needs_fresh_interpreter = True
             return self.loaded_worker()
+        if answer.error is not None and self._has_loaded:
+            error = answer.error
+            raise CannotTestError(
+                f"the model could be loaded once, and not again in a second process: {error.what}",
+                where=error.where,
+                fix="It is built in several processes: let it keep no port, lock, file or counter to itself.",
+                detail=error.detail,
+            )
         _raise_error(answer)
+        self._has_loaded = True
         return worker
 
     def idle_worker(self) -> Worker:
@@ -235,7 +246,13 @@ class Bisection:
         if outcome.is_blameless:
             raise LostWorker(f"the process died while {doing}", detail=outcome.stack or outcome.output)
         if isinstance(outcome, TimedOut):
-            raise CannotTestError(f"{doing} did not finish within {timeout_s:.0f} s", detail=outcome.stack)
+            place = place_in_stack(outcome.stack)
+            at = f"; it was at {place}" if place else ""
+            raise CannotTestError(
+                f"{doing} did not finish within {timeout_s:.0f} s{at}",
+                fix="Mend what takes so long, or raise --timeout: loading and eager runs may take six times as much.",
+                detail=outcome.stack,
+            )
         how = outcome.signal or f"exit status {outcome.exit_code}"
         raise CannotTestError(f"the process died while {doing}: {how}", detail=outcome.stack or outcome.output)
 
@@ -342,7 +359,7 @@ class Bisection:
             return self._golden if self._golden is not None and self._golden.is_alive else self.loaded_worker()
 
         payload = msgspec.msgpack.encode(order)
-        self._golden, answer = self.ask_one(start, "capture", payload, _LOAD_TIMEOUT_S, "the eager run")
+        self._golden, answer = self.ask_one(start, "capture", payload, self._load_timeout_s, "the eager run")
         return answer.capture_failures
 
     def _compares_values(self) -> bool:

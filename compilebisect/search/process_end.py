@@ -35,6 +35,14 @@ def observation_from_timeout(outcome: TimedOut, timeout_s: float) -> Observation
     return _fatal(Kind.TIMEOUT, "timeout", f"not finished after {timeout_s:g} s", outcome)
 
 
+def place_in_stack(stack: str) -> str:
+    """Return where a process was, by the user's or a library's innermost line; empty where no such line is known."""
+    for frame in frames_from_faulthandler(stack):
+        if is_user_or_library_file(frame.file):
+            return f"{frame.file}:{frame.line} in {frame.function}"
+    return ""
+
+
 def _fatal(kind: Kind, type_name: str, message: str, outcome: Died | TimedOut) -> Observation:
     dump = frames_from_faulthandler(outcome.stack)
     frames = tuple(

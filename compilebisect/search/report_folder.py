@@ -91,7 +91,7 @@ class ReportFolder:
                 names.add(path)
         return names
 
-    def leave(self) -> None:
+    def leave_if_empty(self) -> None:
         """Remove the folder again where it was made for this run and holds nothing."""
         if self._is_new:
             with contextlib.suppress(OSError):
