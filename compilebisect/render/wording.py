@@ -29,6 +29,8 @@ _LINE_COMMAND = re.compile(r"^((?:[^\S\n]|\x1b\[[\d;]*m)*)::", re.MULTILINE)
 
 def visible(text: str) -> str:
     """Return text with control characters written out, so that user code cannot steer a terminal or a log."""
+    if text.isprintable() and "##" not in text:  # most texts, and looking for it takes a third of a large document
+        return text
     text = _CONTROL.sub(lambda match: match.group().encode("unicode_escape", "surrogatepass").decode("ascii"), text)
     return _COMMAND.sub(r"##\1\\[", text)
 
