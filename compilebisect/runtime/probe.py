@@ -36,7 +36,9 @@ from compilebisect.runtime.recompile_calls import call_again
 from compilebisect.runtime.recompiles import RecompileLog
 from compilebisect.runtime.row_of_calls import RowVerdict
 from compilebisect.runtime.state import StateSnapshot
+from compilebisect.runtime.tensor_copy import share_memory
 from compilebisect.runtime.torch_internals import CompileWatcher
+from compilebisect.runtime.values import tensors_in
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -125,6 +127,7 @@ def oracle_for(
     else:
         apply_golden_state(module, folder, path, call.index)
         args, kwargs = load_golden(folder, path, call.index)
+    compile_views_anew(args, kwargs)
     return Oracle(
         module,
         args,
@@ -134,6 +137,17 @@ def oracle_for(
         train=cotangents,
         tolerance=order.tolerance_for(path),
     )
+
+
+def compile_views_anew(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Take no graph from torch's caches, from now on, where inputs share memory.
+
+    How one is a view of another decides what AOTAutograd makes of them, and is no part of its cache's key: code for
+    two views of flat memory was handed to a tensor and its view, and failed there in a way of its own. Seen with
+    torch 2.13.
+    """
+    if share_memory([tensor for _, tensor in tensors_in((args, kwargs))]):
+        torch_internals.forget_cached_graphs()
 
 
 def compile_options(order: ProbeOrder) -> dict[str, Any]:

@@ -85,6 +85,12 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return base if is_same and base.is_conj() == tensor.is_conj() and _covers(base, tensor) else None
 
 
+def share_memory(tensors: Sequence[torch.Tensor]) -> bool:
+    """Say whether two different ones of these tensors lie in one storage."""
+    keys = [key for tensor in {id(tensor): tensor for tensor in tensors}.values() if (key := storage_key(tensor))]
+    return len(set(keys)) < len(keys)
+
+
 class TensorCloner:
     """Clones the tensors of one value; two that share a storage share one in the copy too."""
 

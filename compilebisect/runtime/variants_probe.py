@@ -20,7 +20,7 @@ from compilebisect.runtime import torch_internals
 from compilebisect.runtime.faults import fault_from_error, faults_from_comparison, with_variant
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
 from compilebisect.runtime.oracle import Oracle
-from compilebisect.runtime.probe import compile_options, fences
+from compilebisect.runtime.probe import compile_options, compile_views_anew, fences
 from compilebisect.runtime.recompile_calls import judged
 from compilebisect.runtime.recompiles import RecompileLog
 from compilebisect.runtime.record import RunRecord
@@ -111,6 +111,7 @@ def _oracle(
             return None
         apply_golden_state(module, folder, order.path, call.index)
         args, kwargs = load_golden(folder, order.path, call.index)
+    compile_views_anew(args, kwargs)
     train = GENERATED if order.train else None
     return Oracle(
         module, args, kwargs, call.context, seed=order.seed, train=train, tolerance=order.tolerance_for(order.path)

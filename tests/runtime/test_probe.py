@@ -15,7 +15,7 @@ from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Kind, Stage
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.golden import CallLog, Capture, watch_calls
-from compilebisect.runtime.probe import probe
+from compilebisect.runtime.probe import compile_views_anew, probe
 from compilebisect.runtime.torch_internals import watch_compile
 
 logger = logging.getLogger(__name__)
@@ -641,3 +641,13 @@ def test_an_instance_that_cannot_be_run_alone_is_untested_and_the_others_are_not
     seen, _ = probe(model, order, on_phase=lambda phase: None)
     assert not seen.untested
     assert list(seen.untested_instances) == ["1"]
+
+
+def test_graphs_of_inputs_that_share_memory_come_from_no_cache(monkeypatch):
+    forgotten = []
+    monkeypatch.setattr(torch_internals, "forget_cached_graphs", lambda: forgotten.append(True))
+    x = torch.zeros(4, 6)
+    compile_views_anew((x, x), {"y": torch.zeros(4, 6)})
+    assert not forgotten
+    compile_views_anew((x,), {"window": x[1:]})
+    assert forgotten
