@@ -37,7 +37,7 @@ def call_again(
     """
     # Between the first call and these ones eager mode ran: the first of the row starts where that first call did.
     oracle.snapshot.restore()
-    row = Row(oracle, function)
+    row = Row(oracle, function, first)
     try:
         if row.call():
             with torch_internals.error_on_recompile():
@@ -52,12 +52,12 @@ def call_again(
             seen = _row_of_calls(log.empty(), oracle, order, "eager")
             seen = seen if seen.count else _row_of_calls(log.empty(), oracle, order, order.backend)
         if first is not None:
-            row = compiled_row(oracle, compile_anew)
+            row = compiled_row(oracle, compile_anew, first)
     finally:
         oracle.snapshot.restore()
     if first is None:
         return seen, RowVerdict(notes=row.notes())
-    return seen, row.judge(first, compile_anew)
+    return seen, row.judge(compile_anew)
 
 
 def _row_of_calls(log: RecompileLog, oracle: Oracle, order: ProbeOrder, backend: str) -> Recompiles:

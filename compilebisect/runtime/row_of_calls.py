@@ -41,10 +41,13 @@ class RowVerdict:
 
 
 class Row:
-    """Compiled calls in a row with the records of what they left."""
+    """Compiled calls in a row with the records of what they left.
 
-    def __init__(self, oracle: Oracle, function: Function) -> None:
-        self._oracle, self._function = oracle, function
+    `first` is the record of a compiled call that was found right; None where the values are not to be compared.
+    """
+
+    def __init__(self, oracle: Oracle, function: Function, first: RunRecord | None) -> None:
+        self._oracle, self._function, self._first = oracle, function, first
         # What a module keeps may be what it returned, which the next call then changes under our hands.
         self._is_stateful = bool(oracle.eager().state)
         self.records: list[RunRecord] = []
@@ -57,10 +60,13 @@ class Row:
             Exception: code was compiled again where that is not allowed, or the device is gone.
         """
         run = attempt(self._oracle.run_again, self._function)
-        if run.error is None:
-            self.records.append(self._kept(run.value))
-        elif isinstance(run.error, torch_internals.RecompileError) or torch_internals.is_device_failure(run.error):
-            raise run.error
+        if run.error is not None:
+            if isinstance(run.error, torch_internals.RecompileError) or torch_internals.is_device_failure(run.error):
+                raise run.error
+        elif self._first is not None:
+            # What is the same again is not held again: results may be as large as the model.
+            is_known = not self._is_stateful and _is_same(self._first, run.value)
+            self.records.append(self._first if is_known else self._kept(run.value))
         self.error = run.error
         return run.error is None
 
@@ -68,14 +74,13 @@ class Row:
         """Say why the row ended early, where it did."""
         return (f"{_FAILS}: {error_line(self.error)}",) if self.error is not None else ()
 
-    def judge(self, first: RunRecord, renew: Callable[[], Function]) -> RowVerdict:
+    def judge(self, renew: Callable[[], Function]) -> RowVerdict:
         """Compare each call with the same one of a row in eager mode; the state is put back afterwards.
 
         Args:
-            first: the record of a compiled call that was found right.
             renew: compiles the module anew, for rows with other random numbers.
         """
-        if self.error is None and not self._is_stateful and all(_is_same(first, record) for record in self.records):
+        if self.error is None and not self._is_stateful and all(record is self._first for record in self.records):
             return RowVerdict()
         eager = attempt(self._eager_row, len(self.records) + (self.error is not None))
         self._oracle.snapshot.restore()
@@ -105,9 +110,9 @@ class Row:
         return replace(record, output=output, inputs_after=inputs_after)
 
 
-def compiled_row(oracle: Oracle, compile_anew: Callable[[], Function]) -> Row:
+def compiled_row(oracle: Oracle, compile_anew: Callable[[], Function], first: RunRecord) -> Row:
     """Compile anew and call in a row; what is compiled again may be so."""
-    row = Row(oracle, compile_anew())
+    row = Row(oracle, compile_anew(), first)
     oracle.snapshot.restore()
     for _ in range(CALLS_IN_A_ROW):
         if not row.call():

@@ -10,7 +10,9 @@ from compilebisect.core.call import CallContext
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Kind
+from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.probe import probe
+from compilebisect.runtime.row_of_calls import Row
 from compilebisect.runtime.variants_probe import probe_variants
 
 # Dynamo looks at the `.grad` of inputs, which are no leaves in training.
@@ -167,3 +169,13 @@ def test_an_error_with_a_further_variant_is_an_error():
 def test_variants_that_are_right_show_nothing():
     assert not observe_variants(nn.Sequential(nn.Dropout(), nn.Softmax(-1)), 4, 5, 8).faults
     assert not observe_variants(LongIsWrong(), 4, 8, compares_values=False).faults
+
+
+def test_results_that_are_the_same_again_are_not_held_again():
+    module = nn.Linear(4, 4)
+    oracle = Oracle(module, (X,), {}, CallContext("no_grad", (), False))
+    first = oracle.run(module)
+    row = Row(oracle, module, first)
+    assert all([row.call() for _ in range(4)])
+    assert len(row.records) == 4
+    assert all(record is first for record in row.records)
