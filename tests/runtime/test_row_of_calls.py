@@ -172,10 +172,10 @@ def test_variants_that_are_right_show_nothing():
 
 
 def test_results_that_are_the_same_again_are_not_held_again():
-    module = nn.Linear(4, 4)
+    module = nn.Linear(4, 4).eval()
     oracle = Oracle(module, (X,), {}, CallContext("no_grad", (), False))
     first = oracle.run(module)
     row = Row(oracle, module, first)
-    assert all([row.call() for _ in range(4)])
+    assert all(row.call() for _ in range(4))
     assert len(row.records) == 4
     assert all(record is first for record in row.records)
