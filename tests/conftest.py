@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("compilebisect", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("compilebisect")
 
+
+# Signals that whoever started the tests had ignored (`nohup`, a job in the background) would be ignored by what they start.
+for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _default)
 
 # Tests in several processes are told the width of the terminal in this way, and what is printed would follow it.
 os.environ.pop("COLUMNS", None)
