@@ -34,7 +34,7 @@ from compilebisect.runtime.observing import NotObservedError
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.recompile_calls import call_again
 from compilebisect.runtime.recompiles import RecompileLog
-from compilebisect.runtime.row_of_calls import RowVerdict
+from compilebisect.runtime.row_of_calls import FAILS_LATER, RowVerdict
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.torch_internals import CompileWatcher
 
@@ -238,7 +238,7 @@ def _probe_observed(
     first = compiled.record if is_right and order.compares_rows else None
     row = attempt(call_again, compile_anew, compiled.function, first, oracle, log, order)
     if row.error is not None:  # user code in a state that the model's own run never reached
-        findings.notes.append(f"fails when it is called again in the state that it left: {error_line(row.error)}")
+        findings.notes.append(f"{FAILS_LATER}: {error_line(row.error)}")
         return not torch_internals.is_device_failure(row.error)
     seen, verdict = row.value
     if order.looks_for_recompiles:

@@ -22,7 +22,8 @@ from compilebisect.runtime.tensor_state import bits_equal
 from compilebisect.runtime.values import clone_value, is_atomic
 
 Function = Callable[..., Any]
-_FAILS = "fails when it is called again in the state that it left"
+#: How a note begins about a row that has no end.
+FAILS_LATER = "fails when it is called again in the state that it left"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Row:
 
     def notes(self) -> tuple[str, ...]:
         """Say why the row ended early, where it did."""
-        return (f"{_FAILS}: {error_line(self.error)}",) if self.error is not None else ()
+        return (f"{FAILS_LATER}: {error_line(self.error)}",) if self.error is not None else ()
 
     def judge(self, first: RunRecord, renew: Callable[[], Function]) -> RowVerdict:
         """Compare each call with the same one of a row in eager mode; the state is put back afterwards.
@@ -80,7 +81,7 @@ class Row:
         eager = attempt(self._eager_row, len(self.records) + (self.error is not None))
         self._oracle.snapshot.restore()
         if eager.error is not None:  # user code in a state that the model's own run never reached
-            return RowVerdict(notes=(f"{_FAILS}: {error_line(eager.error)}",), has_excused=True)
+            return RowVerdict(notes=(f"{FAILS_LATER}: {error_line(eager.error)}",), has_excused=True)
         has_excused = False
         for number, (ours, theirs) in enumerate(zip(eager.value, self.records, strict=False), start=1):
             if self._oracle.agrees(ours, theirs):

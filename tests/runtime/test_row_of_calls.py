@@ -112,8 +112,9 @@ def test_what_is_wrong_in_the_first_call_is_told_once_and_without_a_row():
     assert fault.kind is Kind.DIVERGENCE and not fault.is_in_row
 
 
-def test_what_compiled_code_raises_in_a_later_call_is_an_error():
-    seen = observe(Counts(at=3, raises=True))
+@pytest.mark.parametrize("looks_for_recompiles", [False, True])
+def test_what_compiled_code_raises_in_a_later_call_is_an_error(looks_for_recompiles):
+    seen = observe(Counts(at=3, raises=True), looks_for_recompiles=looks_for_recompiles)
     (fault,) = seen.faults
     assert (fault.kind, fault.evidence["call_in_row"], seen.completed) == (Kind.ERROR, 3, False)
 
