@@ -30,13 +30,15 @@ FAILS_LATER = "fails when it is called again in the state that it left"
 class RowVerdict:
     """The first call of a row that goes wrong: its number, 1 for the first, and how.
 
-    Either `comparison` has differences, or `error` is what compiled code raised and eager mode did not. `notes` say why
-    the row could not be looked at, `has_excused` that something differs and is right all the same.
+    Either `comparison` has differences, or `error` is what compiled code raised and eager mode did not. `is_right` says
+    that all calls were compared and none went wrong, `notes` why the row could not be looked at, `has_excused` that
+    something differs and is right all the same.
     """
 
     number: int = 0
     comparison: Comparison | None = None
     error: BaseException | None = None
+    is_right: bool = False
     notes: tuple[str, ...] = ()
     has_excused: bool = False
 
@@ -77,7 +79,7 @@ class Row:
             renew: compiles the module anew, for rows with other random numbers.
         """
         if self.error is None and not self._is_stateful and all(_is_same(first, record) for record in self.records):
-            return RowVerdict()
+            return RowVerdict(is_right=True)
         eager = attempt(self._eager_row, len(self.records) + (self.error is not None))
         self._oracle.snapshot.restore()
         if eager.error is not None:  # user code in a state that the model's own run never reached
@@ -93,7 +95,7 @@ class Row:
                 return RowVerdict(number, comparison)
         if self.error is not None:
             return RowVerdict(len(self.records) + 1, error=self.error)
-        return RowVerdict(has_excused=has_excused)
+        return RowVerdict(is_right=True, has_excused=has_excused)
 
     def _eager_row(self, count: int) -> list[RunRecord]:
         self._oracle.snapshot.restore()

@@ -126,12 +126,13 @@ def test_what_compiled_code_raises_in_a_later_call_is_an_error(looks_for_recompi
 )
 @pytest.mark.parametrize("train", [False, True])
 def test_stateful_and_healthy_modules_show_nothing(module, train):
-    assert not observe(module, train=train).faults
+    seen = observe(module, train=train)
+    assert not seen.faults and (seen.has_right_rows or train)
 
 
 def test_a_module_that_eager_mode_cannot_call_so_often_is_noted():
     seen = observe(FailsLater())
-    assert not seen.faults
+    assert not seen.faults and not seen.has_right_rows
     assert "fails when it is called again in the state that it left: IndexError" in seen.notes[0]
 
 
