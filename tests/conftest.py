@@ -13,7 +13,7 @@ settings.register_profile("compilebisect", deadline=None, suppress_health_check=
 settings.load_profile("compilebisect")
 
 
-# Signals that whoever started the tests had ignored (`nohup`, a job in the background) would be ignored by what they start.
+# Signals that are ignored around the tests (`nohup`, a job in the background) would be ignored by what they start.
 for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _default)

@@ -141,23 +141,29 @@ class Judge:
             fenced = tuple(moved_path(other, place, item.instances[0]) for other in fenced)
             place = item.instances[0]
             item = msgspec.structs.replace(item, path=place)
+        owner = None
         if has_user_stack(fault) or fault.owners or fault.kind is Kind.RECOMPILE:
             owner = owner_of(self._tree, place, fault, self._healthy_paths())
             if owner is None or owner not in self._unit_of:
                 result.introduced.append(item)
                 return
-            # The code of a module below, which it reaches only where it stands here.
-            self._give_to(owner, unit, item)
-            return
+            if not (self._results[self._unit_of[owner].id].is_left_out and self._hides_the_rest(unit, fault)):
+                # The code of a module below, which it reaches only where it stands here.
+                self._give_to(owner, unit, item)
+                return
         left_out = tuple(path for path in self._left_out_below(place) if path not in fenced)
         if left_out:
             fenced = (*fenced, *left_out)
             seen = yield Probe(unit=unit.id, path=place, fenced=fenced, purpose="left out", in_row=fault.is_in_row)
-            if not showing(seen, item, (place,)):
+            is_gone = not showing(seen, item, (place,))
+            if is_gone or owner is not None:
                 result.inherited.append(InheritedFault(fault=fault, instances=item.instances, is_of_left_out=True))
-                if seen.untested or not seen.completed:
+                if seen.untested or not seen.completed or not (seen.graphs or seen.frames_compiled):
                     how = "; ".join(f"{other.kind.value} ({other.type})" for other in seen.faults)
-                    result.untested = f"with what was left out kept in eager mode: {seen.untested or how}"
+                    why = seen.untested or how or "nothing of it was compiled"
+                    result.untested = f"with what was left out kept in eager mode: {why}"
+                elif self._hides_the_rest(unit, fault):
+                    yield from self._judge_rest(unit, place, seen, fenced)
                 return
         region, sharing = yield from self._inside.region(unit, item, fenced)
         item = msgspec.structs.replace(item, path=place, region=region)
@@ -165,6 +171,27 @@ class Judge:
             yield from self._introduce_divergence(unit, item, sharing, fenced, found)
         else:
             result.introduced.append((yield from self._with_stage(unit, item, fenced)))
+
+    def _hides_the_rest(self, unit: Unit, fault: Fault) -> bool:
+        """Return whether a fault keeps a module from being compiled and compared."""
+        seen = self._results[unit.id].observation
+        is_all_eager = seen is not None and seen.is_all_eager
+        return fault.kind in (Kind.ERROR, *ENDS_PROCESS) or (is_all_eager and fault.kind is Kind.GRAPH_BREAK)
+
+    def _judge_rest(self, unit: Unit, place: str, seen: Observation, fenced: tuple[str, ...]) -> Steps:
+        """Judge what shows only without the modules that were left out."""
+        result = self._results[unit.id]
+        met = [*(item.fault for item in result.introduced), *(item.fault for item in result.inherited)]
+        known = {fault_key(fault) for fault in met}
+
+        def is_new(fault: Fault) -> bool:
+            return fault_key(fault) not in known
+
+        rest = tuple(filter(is_new, seen.faults))
+        own = tuple(filter(is_new, seen.faults_by_instance.get(place, ())))
+        if rest:
+            seen = msgspec.structs.replace(seen, faults=rest, faults_by_instance={place: own} if own else {})
+            yield from self.judge(unit, seen, [place], fenced)
 
     def _introduce_divergence(
         self, unit: Unit, item: IntroducedFault, sharing: tuple[str, ...], fenced: tuple[str, ...], found: int

@@ -113,6 +113,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     `is_all_eager` says that graphs broke in such a way that a call of it ran in eager mode as a whole.
     `is_blind` says that the output was constant, so that a divergence inside could not have shown in it, `has_excused`
     that something differs from eager by more than its dtype's floor and is right all the same, or was not compared.
+    `has_right_rows` says that later calls, each in the state that the last one left, were all compared and right.
     `faults_by_instance` holds those faults that belong to single instances rather than to the code of all. `impact` is
     what a module that was compiled in place does to the output of the whole model.
     """
@@ -127,6 +128,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int = 0
     is_blind: bool = False
     has_excused: bool = False
+    has_right_rows: bool = False
     is_all_eager: bool = False
     untested: str = ""
     untested_instances: dict[str, str] = {}

@@ -228,7 +228,7 @@ class Walk:
             yield from look_behind_breaks(self.tree, self._judge, unit, result, observation, fatal)
         if not fatal:
             yield from self._dismiss_recompiles_below(unit, observation, fatal)
-        self._dismiss_rows_below(unit, observation)
+            self._dismiss_rows_below(unit, observation)
         if self._context is not None:
             yield from self._context.run(unit, paths, self._check_implied_below)
         elif self.tree[unit.path].uncaptured and self.tree[unit.path].shows_in_place:
@@ -290,7 +290,7 @@ class Walk:
 
     def _dismiss_rows_below(self, unit: Unit, observation: Observation) -> None:
         """Take back what shows in later calls of modules below and not in those of this one, which sets their state."""
-        if not _tells_of_recompiles(observation):
+        if not (observation.has_right_rows and _tells_of_recompiles(observation)) or observation.is_blind:
             return
         shown = {fault_key(fault) for fault in observation.faults}
         below = {other for path in unit.paths for other in self.tree.descendants(path)}

@@ -34,7 +34,7 @@ from compilebisect.runtime.observing import NotObservedError
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.recompile_calls import call_again
 from compilebisect.runtime.recompiles import RecompileLog
-from compilebisect.runtime.row_of_calls import RowVerdict
+from compilebisect.runtime.row_of_calls import FAILS_LATER, RowVerdict
 from compilebisect.runtime.state import StateSnapshot
 from compilebisect.runtime.tensor_copy import share_memory
 from compilebisect.runtime.torch_internals import CompileWatcher
@@ -252,7 +252,7 @@ def _probe_observed(
     first = compiled.record if is_right and order.compares_rows else None
     row = attempt(call_again, compile_anew, compiled.function, first, oracle, log, order)
     if row.error is not None:  # user code in a state that the model's own run never reached
-        findings.notes.append(f"fails when it is called again in the state that it left: {error_line(row.error)}")
+        findings.take_row(RowVerdict(notes=(f"{FAILS_LATER}: {error_line(row.error)}",)), call, first_paths(model))
         return not torch_internals.is_device_failure(row.error)
     seen, verdict = row.value
     if order.looks_for_recompiles:
@@ -370,6 +370,7 @@ class _Findings:
         self.untested_instances: dict[str, str] = {}
         self.has_failed = False
         self.is_blind = self.has_excused = self.is_all_eager = False
+        self.right_rows: list[bool] = []
         self.graphs = self.operators = self.frames_compiled = self.recompiles = 0
         self.compile_s = 0.0
 
@@ -443,6 +444,7 @@ class _Findings:
         """Take in what calls in a row gave: it hangs on the code rather than on the values of one instance."""
         self.notes.extend(verdict.notes)
         self.has_excused = self.has_excused or verdict.has_excused
+        self.right_rows.append(verdict.is_right)
         faults = faults_from_comparison(verdict.comparison) if verdict.comparison is not None else []
         if verdict.error is not None:
             self.has_failed = True
@@ -476,6 +478,7 @@ class _Findings:
             is_all_eager=self.is_all_eager,
             is_blind=self.is_blind,
             has_excused=self.has_excused,
+            has_right_rows=bool(self.right_rows) and all(self.right_rows),
             untested=self.untested,
             untested_instances=self.untested_instances,
             notes=tuple(dict.fromkeys(self.notes)),

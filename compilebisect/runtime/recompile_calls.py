@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from compilebisect.attempt import attempt
 from compilebisect.core.messages import ProbeOrder
 from compilebisect.core.outcome import Fault
 from compilebisect.core.recompile import CALLS_IN_A_ROW, Recompiles, judge_recompiles
+from compilebisect.error_text import error_line
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.recompiles import RecompileLog
 from compilebisect.runtime.record import RunRecord
-from compilebisect.runtime.row_of_calls import Row, RowVerdict, compiled_row
+from compilebisect.runtime.row_of_calls import FAILS_LATER, Row, RowVerdict, compiled_row
 
 
 def call_again(
@@ -38,6 +41,7 @@ def call_again(
     # Between the first call and these ones eager mode ran: the first of the row starts where that first call did.
     oracle.snapshot.restore()
     row = Row(oracle, function, first)
+    notes: tuple[str, ...] = ()
     try:
         if row.call():
             with torch_internals.error_on_recompile():
@@ -46,18 +50,27 @@ def call_again(
                         break
         seen = judged(log, order)
     except torch_internals.RecompileError:
-        seen = Recompiles(0, ())
-        if order.looks_for_recompiles:
-            # Which code is made makes no difference to whether it is made again, and this backend's costs the least.
-            seen = _row_of_calls(log.empty(), oracle, order, "eager")
-            seen = seen if seen.count else _row_of_calls(log.empty(), oracle, order, order.backend)
-        if first is not None:
+        if first is not None:  # what fails in compiled code alone is an error, however little else can be told then
             row = compiled_row(oracle, compile_anew, first)
+        seen = Recompiles(0, ())
+        if order.looks_for_recompiles and row.error is None:
+            made_again = attempt(_compiled_again, log, oracle, order)
+            if made_again.error is None:
+                seen = made_again.value
+            elif torch_internals.is_device_failure(made_again.error):
+                raise made_again.error from None
+            else:
+                notes = (f"{FAILS_LATER}: {error_line(made_again.error)}",)
     finally:
         oracle.snapshot.restore()
-    if first is None:
-        return seen, RowVerdict(notes=row.notes())
-    return seen, row.judge(compile_anew)
+    verdict = row.judge(compile_anew) if first is not None else RowVerdict(notes=row.notes())
+    return seen, replace(verdict, notes=(*verdict.notes, *notes))
+
+
+def _compiled_again(log: RecompileLog, oracle: Oracle, order: ProbeOrder) -> Recompiles:
+    # Which code is made makes no difference to whether it is made again, and this backend's costs the least.
+    seen = _row_of_calls(log.empty(), oracle, order, "eager")
+    return seen if seen.count else _row_of_calls(log.empty(), oracle, order, order.backend)
 
 
 def _row_of_calls(log: RecompileLog, oracle: Oracle, order: ProbeOrder, backend: str) -> Recompiles:

@@ -22,20 +22,23 @@ from compilebisect.runtime.tensor_state import bits_equal
 from compilebisect.runtime.values import clone_value, is_atomic
 
 Function = Callable[..., Any]
-_FAILS = "fails when it is called again in the state that it left"
+#: How a note begins about a row that has no end.
+FAILS_LATER = "fails when it is called again in the state that it left"
 
 
 @dataclass(frozen=True)
 class RowVerdict:
     """The first call of a row that goes wrong: its number, 1 for the first, and how.
 
-    Either `comparison` has differences, or `error` is what compiled code raised and eager mode did not. `notes` say why
-    the row could not be looked at, `has_excused` that something differs and is right all the same.
+    Either `comparison` has differences, or `error` is what compiled code raised and eager mode did not. `is_right` says
+    that all calls were compared and none went wrong, `notes` why the row could not be looked at, `has_excused` that
+    something differs and is right all the same.
     """
 
     number: int = 0
     comparison: Comparison | None = None
     error: BaseException | None = None
+    is_right: bool = False
     notes: tuple[str, ...] = ()
     has_excused: bool = False
 
@@ -72,7 +75,7 @@ class Row:
 
     def notes(self) -> tuple[str, ...]:
         """Say why the row ended early, where it did."""
-        return (f"{_FAILS}: {error_line(self.error)}",) if self.error is not None else ()
+        return (f"{FAILS_LATER}: {error_line(self.error)}",) if self.error is not None else ()
 
     def judge(self, renew: Callable[[], Function]) -> RowVerdict:
         """Compare each call with the same one of a row in eager mode; the state is put back afterwards.
@@ -81,11 +84,11 @@ class Row:
             renew: compiles the module anew, for rows with other random numbers.
         """
         if self.error is None and not self._is_stateful and all(record is self._first for record in self.records):
-            return RowVerdict()
+            return RowVerdict(is_right=True)
         eager = attempt(self._eager_row, len(self.records) + (self.error is not None))
         self._oracle.snapshot.restore()
         if eager.error is not None:  # user code in a state that the model's own run never reached
-            return RowVerdict(notes=(f"{_FAILS}: {error_line(eager.error)}",), has_excused=True)
+            return RowVerdict(notes=(f"{FAILS_LATER}: {error_line(eager.error)}",), has_excused=True)
         has_excused = False
         for number, (ours, theirs) in enumerate(zip(eager.value, self.records, strict=False), start=1):
             if self._oracle.agrees(ours, theirs):
@@ -97,7 +100,7 @@ class Row:
                 return RowVerdict(number, comparison)
         if self.error is not None:
             return RowVerdict(len(self.records) + 1, error=self.error)
-        return RowVerdict(has_excused=has_excused)
+        return RowVerdict(is_right=True, has_excused=has_excused)
 
     def _eager_row(self, count: int) -> list[RunRecord]:
         self._oracle.snapshot.restore()

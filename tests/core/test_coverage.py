@@ -115,6 +115,43 @@ def test_a_fault_of_what_was_left_out_that_hides_the_rest_leaves_the_module_unte
     assert uncovered(ScriptedModel(TREE, [Planted(Kind.ERROR, "enc")]).walk(skip=["enc*"])) == []
 
 
+class ErrorWithStack(ScriptedModel):
+    """Errors name the line that brings them, as those of tracing do."""
+
+    def _fault(self, planted: Planted, probed: str) -> Fault:
+        fault = super()._fault(planted, probed)
+        if planted.kind is not Kind.ERROR:
+            return fault
+        frames = self.frames(probed, planted.path)
+        return msgspec.structs.replace(fault, frames=frames, location=frames[-1])
+
+
+def test_behind_an_error_of_what_was_left_out_the_rest_is_looked_at():
+    planted = [Planted(Kind.ERROR, "enc.a")]
+    walk = ErrorWithStack(TREE, planted).walk(skip=["enc.a"])
+    assert (introduced(walk), uncovered(walk)) == ([], [])
+    assert statuses(walk)[""] == "error"
+    for kind in (Kind.DIVERGENCE, Kind.GRAPH_BREAK):
+        walk = ErrorWithStack(TREE, [*planted, Planted(kind, "enc")]).walk(skip=["enc.a"])
+        assert introduced(walk) == [("enc", kind.value)]
+
+
+def test_behind_a_crash_of_what_was_left_out_the_rest_is_looked_at():
+    walk = ScriptedModel(TREE, [Planted(Kind.CRASH, "enc.a"), Planted(Kind.DIVERGENCE, "enc")]).walk(skip=["enc.a"])
+    assert introduced(walk) == [("enc", "divergence")]
+
+
+def test_a_module_of_which_nothing_is_compiled_for_breaks_of_what_was_left_out_is_untested():
+    class AllEager(ScriptedModel):
+        def observe(self, probe: Probe) -> Observation:
+            seen = super().observe(probe)
+            if probe.path:
+                return seen
+            return msgspec.structs.replace(seen, is_all_eager=not probe.fenced, graphs=0, frames_compiled=0)
+
+    assert uncovered(AllEager(TREE, [Planted(Kind.GRAPH_BREAK, "enc.a")]).walk(skip=["enc*"])) == [""]
+
+
 class OneInstance(ScriptedModel):
     """Three equal leaves, of which the check of one gives no verdict; the root is never told of."""
 

@@ -62,12 +62,31 @@ def test_what_the_module_above_puts_right_before_each_call_is_no_finding():
     class PutsRight(CalledOften):
         def observe(self, probe: Probe) -> Observation:
             seen = super().observe(probe)
-            return msgspec.structs.replace(seen, faults=()) if probe.path in ("", "enc") else seen
+            return msgspec.structs.replace(seen, faults=(), has_right_rows=True) if probe.path in ("", "enc") else seen
 
     walk = PutsRight(NESTED, [in_third_call("enc.a"), Planted(Kind.GRAPH_BREAK, "enc.b")]).walk()
     assert introduced(walk) == [("enc.b", "graph_break")]
     entries = {entry.path: entry for entry in Verdicts(walk, "").modules()}
     assert entries["enc.a"].status == "ok" and "not inside 'enc'" in entries["enc.a"].notes[0]
+
+
+@pytest.mark.parametrize("rows", [{}, {"has_right_rows": True, "is_blind": True}])
+def test_what_the_calls_of_the_module_above_tell_nothing_of_stays_a_finding(rows: dict[str, bool]):
+    class TellsNothing(CalledOften):
+        def observe(self, probe: Probe) -> Observation:
+            seen = super().observe(probe)
+            return msgspec.structs.replace(seen, faults=(), **rows) if probe.path in ("", "enc") else seen
+
+    assert introduced(TellsNothing(NESTED, [in_third_call("enc.a")]).walk()) == [("enc.a", "divergence")]
+
+
+def test_what_is_kept_out_of_the_module_above_stays_a_finding():
+    class WithoutCrash(CalledOften):
+        def observe(self, probe: Probe) -> Observation:
+            return msgspec.structs.replace(super().observe(probe), has_right_rows=True)
+
+    walk = WithoutCrash(NESTED, [in_third_call("enc.a"), Planted(Kind.CRASH, "enc")]).walk()
+    assert introduced(walk) == [("enc", "crash"), ("enc.a", "divergence")]
 
 
 @pytest.mark.parametrize("kind", [Kind.DIVERGENCE, Kind.ERROR])

@@ -114,8 +114,9 @@ def test_what_is_wrong_in_the_first_call_is_told_once_and_without_a_row():
     assert fault.kind is Kind.DIVERGENCE and not fault.is_in_row
 
 
-def test_what_compiled_code_raises_in_a_later_call_is_an_error():
-    seen = observe(Counts(at=3, raises=True))
+@pytest.mark.parametrize("looks_for_recompiles", [False, True])
+def test_what_compiled_code_raises_in_a_later_call_is_an_error(looks_for_recompiles):
+    seen = observe(Counts(at=3, raises=True), looks_for_recompiles=looks_for_recompiles)
     (fault,) = seen.faults
     assert (fault.kind, fault.evidence["call_in_row"], seen.completed) == (Kind.ERROR, 3, False)
 
@@ -127,12 +128,13 @@ def test_what_compiled_code_raises_in_a_later_call_is_an_error():
 )
 @pytest.mark.parametrize("train", [False, True])
 def test_stateful_and_healthy_modules_show_nothing(module, train):
-    assert not observe(module, train=train).faults
+    seen = observe(module, train=train)
+    assert not seen.faults and (seen.has_right_rows or train)
 
 
 def test_a_module_that_eager_mode_cannot_call_so_often_is_noted():
     seen = observe(FailsLater())
-    assert not seen.faults
+    assert not seen.faults and not seen.has_right_rows
     assert "fails when it is called again in the state that it left: IndexError" in seen.notes[0]
 
 
