@@ -44,7 +44,7 @@ class Verdicts:
         self.tree: ModuleTree = walk.tree
         self.root_dir = root_dir
         self._order = {path: position for position, path in enumerate(self.tree)}
-        # A report is made anew with each fault that is met, so nothing may be sought in the whole tree for each finding.
+        # A report is made anew with each fault that is met, so no finding may take a search of the whole tree.
         self._methods: dict[tuple[str, str], dict[CodeSpan, str]] = {}
         for path in self.tree:
             for span in self.tree[path].methods:
