@@ -40,7 +40,7 @@ def call_again(
     """
     # Between the first call and these ones eager mode ran: the first of the row starts where that first call did.
     oracle.snapshot.restore()
-    row = Row(oracle, function)
+    row = Row(oracle, function, first)
     notes: tuple[str, ...] = ()
     try:
         if row.call():
@@ -51,7 +51,7 @@ def call_again(
         seen = judged(log, order)
     except torch_internals.RecompileError:
         if first is not None:  # what fails in compiled code alone is an error, however little else can be told then
-            row = compiled_row(oracle, compile_anew)
+            row = compiled_row(oracle, compile_anew, first)
         seen = Recompiles(0, ())
         if order.looks_for_recompiles and row.error is None:
             made_again = attempt(_compiled_again, log, oracle, order)
@@ -63,7 +63,7 @@ def call_again(
                 notes = (f"{FAILS_LATER}: {error_line(made_again.error)}",)
     finally:
         oracle.snapshot.restore()
-    verdict = row.judge(first, compile_anew) if first is not None else RowVerdict(notes=row.notes())
+    verdict = row.judge(compile_anew)
     return seen, replace(verdict, notes=(*verdict.notes, *notes))
 
 

@@ -44,10 +44,13 @@ class RowVerdict:
 
 
 class Row:
-    """Compiled calls in a row with the records of what they left."""
+    """Compiled calls in a row with the records of what they left.
 
-    def __init__(self, oracle: Oracle, function: Function) -> None:
-        self._oracle, self._function = oracle, function
+    `first` is the record of a compiled call that was found right; without one nothing is kept.
+    """
+
+    def __init__(self, oracle: Oracle, function: Function, first: RunRecord | None) -> None:
+        self._oracle, self._function, self._first = oracle, function, first
         # What a module keeps may be what it returned, which the next call then changes under our hands.
         self._is_stateful = bool(oracle.eager().state)
         self.records: list[RunRecord] = []
@@ -61,7 +64,7 @@ class Row:
         """
         run = attempt(self._oracle.run_again, self._function)
         if run.error is None:
-            self.records.append(self._kept(run.value))
+            self._keep(run.value)
         elif isinstance(run.error, torch_internals.RecompileError) or torch_internals.is_device_failure(run.error):
             raise run.error
         self.error = run.error
@@ -71,14 +74,15 @@ class Row:
         """Say why the row ended early, where it did."""
         return (f"{FAILS_LATER}: {error_line(self.error)}",) if self.error is not None else ()
 
-    def judge(self, first: RunRecord, renew: Callable[[], Function]) -> RowVerdict:
+    def judge(self, renew: Callable[[], Function]) -> RowVerdict:
         """Compare each call with the same one of a row in eager mode; the state is put back afterwards.
 
         Args:
-            first: the record of a compiled call that was found right.
             renew: compiles the module anew, for rows with other random numbers.
         """
-        if self.error is None and not self._is_stateful and all(_is_same(first, record) for record in self.records):
+        if self._first is None or isinstance(self.error, torch.OutOfMemoryError):  # what is kept here takes memory, too
+            return RowVerdict(notes=self.notes())
+        if self.error is None and all(record is self._first for record in self.records):
             return RowVerdict(is_right=True)
         eager = attempt(self._eager_row, len(self.records) + (self.error is not None))
         self._oracle.snapshot.restore()
@@ -97,6 +101,12 @@ class Row:
             return RowVerdict(len(self.records) + 1, error=self.error)
         return RowVerdict(is_right=True, has_excused=has_excused)
 
+    def _keep(self, record: RunRecord) -> None:
+        if self._first is None:
+            return
+        is_again = not self._is_stateful and _is_same(self._first, record)
+        self.records.append(self._first if is_again else self._kept(record))  # so that equal ones take memory once
+
     def _eager_row(self, count: int) -> list[RunRecord]:
         self._oracle.snapshot.restore()
         return [self._kept(self._oracle.run_again(self._oracle.module)) for _ in range(count)]
@@ -108,9 +118,9 @@ class Row:
         return replace(record, output=output, inputs_after=inputs_after)
 
 
-def compiled_row(oracle: Oracle, compile_anew: Callable[[], Function]) -> Row:
+def compiled_row(oracle: Oracle, compile_anew: Callable[[], Function], first: RunRecord) -> Row:
     """Compile anew and call in a row; what is compiled again may be so."""
-    row = Row(oracle, compile_anew())
+    row = Row(oracle, compile_anew(), first)
     oracle.snapshot.restore()
     for _ in range(CALLS_IN_A_ROW):
         if not row.call():
