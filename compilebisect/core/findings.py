@@ -12,8 +12,8 @@ from compilebisect.core.break_evidence import break_evidence
 from compilebisect.core.dismissed import Dismissed, DismissedFaults, followers, is_hidden, is_seen_as
 from compilebisect.core.fingerprint import FaultKey, fault_key, fingerprint, reason_of, worst
 from compilebisect.core.judge import LEFT_OUT
-from compilebisect.core.module_tree import ModuleTree
-from compilebisect.core.outcome import Fault, Frame, Kind
+from compilebisect.core.module_tree import CodeSpan, ModuleTree
+from compilebisect.core.outcome import Fault, Frame, Kind, Observation
 from compilebisect.core.report import Finding, Location, ModuleEntry, Origin, Status
 from compilebisect.core.unit_result import InheritedFault, IntroducedFault, UnitResult
 from compilebisect.core.units import Unit
@@ -44,6 +44,12 @@ class Verdicts:
         self.tree: ModuleTree = walk.tree
         self.root_dir = root_dir
         self._order = {path: position for position, path in enumerate(self.tree)}
+        # A report is made anew with each fault that is met, so no finding may take a search of the whole tree.
+        self._methods: dict[tuple[str, str], dict[CodeSpan, str]] = {}
+        for path in self.tree:
+            for span in self.tree[path].methods:
+                self._methods.setdefault((span.file, span.name), {}).setdefault(span, path)
+        self._skipping = {unit.id: _skipping(walk.results[unit.id].observation) for unit in walk.units}
         self._unjudged = walk.unjudged_faults()
         self._groups = self._grouped()
         self._dismissed: list[Dismissed] = []
@@ -173,9 +179,8 @@ class Verdicts:
         found = []
         for path in self.tree.ancestors(module):
             unit = self.walk.unit_of.get(path)
-            observation = self.walk.results[unit.id].observation if unit is not None else None
-            for other in observation.faults if observation is not None else ():
-                for item in other.evidence.get("skipped_frames", ()) if fault_key(other) == key else ():
+            for other in self._skipping[unit.id].get(key, ()) if unit is not None else ():
+                for item in other.evidence["skipped_frames"]:
                     if (item["file"], item["line"]) not in seen:
                         seen.append((item["file"], item["line"]))
                         found.append({**item, "effect": other.evidence.get("effect", "")})
@@ -209,10 +214,9 @@ class Verdicts:
 
     def _qualified(self, frame: Frame) -> str:
         """Return a method's name with that of its class, as `MLP.forward`; other functions keep theirs."""
-        for path in self.tree:
-            for span in self.tree[path].methods:
-                if span.name == frame.function and span.holds(frame.file, frame.line):
-                    return f"{span.owner or self.tree[path].class_name}.{span.name}"
+        for span, path in self._methods.get((frame.file, frame.function), {}).items():
+            if span.holds(frame.file, frame.line):
+                return f"{span.owner or self.tree[path].class_name}.{span.name}"
         return frame.function
 
     def file_name(self, frame: Frame) -> str:
@@ -300,6 +304,15 @@ class Verdicts:
         if result.why_untested(path):
             return "untested", None
         return "ok", None
+
+
+def _skipping(seen: Observation | None) -> dict[FaultKey, list[Fault]]:
+    """Return, by what they are, the faults for which Dynamo gave up on functions."""
+    found: dict[FaultKey, list[Fault]] = {}
+    for fault in seen.faults if seen is not None else ():
+        if fault.evidence.get("skipped_frames"):
+            found.setdefault(fault_key(fault), []).append(fault)
+    return found
 
 
 def is_library_file(file: str) -> bool:

@@ -18,7 +18,7 @@ from compilebisect.core.outcome import Fault, Kind, Observation, Rung
 from compilebisect.core.unit_result import InheritedFault, IntroducedFault, Probe, Steps, UnitResult
 from compilebisect.core.units import Unit
 
-#: What may show with further variants. What ends the process is only said in a note.
+#: What may show with further variants. What ends the process leaves the module untested.
 OF_VARIANTS = frozenset({Kind.RECOMPILE, Kind.DIVERGENCE, Kind.ERROR})
 _OF_RESULTS = (Kind.DIVERGENCE, Kind.ERROR)
 # Lists the faults of an observation that a search is about.
@@ -49,7 +49,9 @@ class VariantSearch:
         sick = [path for path in self._tree if path and self._brings_wrong_results(path) and path not in fenced]
         seen = yield self._probe(unit.path, fenced)
         self._results[unit.id].recompiles += seen.recompiles
-        self._results[unit.id].notes.extend(_notes(seen))
+        result = self._results[unit.id]
+        result.notes.extend(seen.notes)
+        result.untested = result.untested or _why_not_all_run(seen)
         # Whatever gets a tensor with a size of 1 is compiled apart for it: that is said where the inputs come in.
         for fault in self._recompiles(seen, of_size_one=True):
             yield from self._introduce(unit.path, fault, fenced)
@@ -124,7 +126,6 @@ def _wrong_results(seen: Observation) -> list[Fault]:
     return [fault for fault in seen.faults if fault.kind in _OF_RESULTS]
 
 
-def _notes(seen: Observation) -> list[str]:
-    failed = [fault for fault in seen.faults if fault.kind not in OF_VARIANTS]
-    notes = [f"the further variants of the inputs were not all run: {fault.message}" for fault in failed]
-    return [*notes, *([seen.untested] if seen.untested else []), *seen.notes]
+def _why_not_all_run(seen: Observation) -> str:
+    failed = "; ".join(fault.message for fault in seen.faults if fault.kind not in OF_VARIANTS)
+    return f"the further variants of the inputs were not all run: {failed}" if failed else seen.untested

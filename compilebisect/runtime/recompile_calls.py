@@ -63,7 +63,7 @@ def call_again(
                 notes = (f"{FAILS_LATER}: {error_line(made_again.error)}",)
     finally:
         oracle.snapshot.restore()
-    verdict = row.judge(compile_anew) if first is not None else RowVerdict(notes=row.notes())
+    verdict = row.judge(compile_anew)
     return seen, replace(verdict, notes=(*verdict.notes, *notes))
 
 

@@ -46,7 +46,7 @@ class RowVerdict:
 class Row:
     """Compiled calls in a row with the records of what they left.
 
-    `first` is the record of a compiled call that was found right; None where the values are not to be compared.
+    `first` is the record of a compiled call that was found right; without one nothing is kept.
     """
 
     def __init__(self, oracle: Oracle, function: Function, first: RunRecord | None) -> None:
@@ -63,13 +63,10 @@ class Row:
             Exception: code was compiled again where that is not allowed, or the device is gone.
         """
         run = attempt(self._oracle.run_again, self._function)
-        if run.error is not None:
-            if isinstance(run.error, torch_internals.RecompileError) or torch_internals.is_device_failure(run.error):
-                raise run.error
-        elif self._first is not None:
-            # What is the same again is not held again: results may be as large as the model.
-            is_known = not self._is_stateful and _is_same(self._first, run.value)
-            self.records.append(self._first if is_known else self._kept(run.value))
+        if run.error is None:
+            self._keep(run.value)
+        elif isinstance(run.error, torch_internals.RecompileError) or torch_internals.is_device_failure(run.error):
+            raise run.error
         self.error = run.error
         return run.error is None
 
@@ -83,7 +80,9 @@ class Row:
         Args:
             renew: compiles the module anew, for rows with other random numbers.
         """
-        if self.error is None and not self._is_stateful and all(record is self._first for record in self.records):
+        if self._first is None or isinstance(self.error, torch.OutOfMemoryError):  # what is kept here takes memory, too
+            return RowVerdict(notes=self.notes())
+        if self.error is None and all(record is self._first for record in self.records):
             return RowVerdict(is_right=True)
         eager = attempt(self._eager_row, len(self.records) + (self.error is not None))
         self._oracle.snapshot.restore()
@@ -101,6 +100,12 @@ class Row:
         if self.error is not None:
             return RowVerdict(len(self.records) + 1, error=self.error)
         return RowVerdict(is_right=True, has_excused=has_excused)
+
+    def _keep(self, record: RunRecord) -> None:
+        if self._first is None:
+            return
+        is_again = not self._is_stateful and _is_same(self._first, record)
+        self.records.append(self._first if is_again else self._kept(record))  # so that equal ones take memory once
 
     def _eager_row(self, count: int) -> list[RunRecord]:
         self._oracle.snapshot.restore()

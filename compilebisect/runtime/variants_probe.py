@@ -15,10 +15,11 @@ from compilebisect.core.fingerprint import fault_key
 from compilebisect.core.messages import ProbeOrder, variant_folder
 from compilebisect.core.module_tree import GoldenCall
 from compilebisect.core.outcome import Fault, Observation
-from compilebisect.error_text import error_line
+from compilebisect.error_text import error_line, error_text
 from compilebisect.runtime import torch_internals
 from compilebisect.runtime.faults import fault_from_error, faults_from_comparison, with_variant
 from compilebisect.runtime.golden import apply_golden_state, golden_file, load_golden
+from compilebisect.runtime.observing import NotObservedError
 from compilebisect.runtime.oracle import Oracle
 from compilebisect.runtime.probe import compile_options, compile_views_anew, fences
 from compilebisect.runtime.recompile_calls import judged
@@ -35,12 +36,13 @@ def probe_variants(
 ) -> tuple[Observation, bool]:
     """Carry out the probe and return what it saw, and whether the process can go on with others after it.
 
-    Each variant starts from the model's state as it was, so that only the inputs differ.
+    Each variant starts from the model's state as it was, so that only the inputs differ. One that cannot be made, or
+    cannot be compared with eager mode, leaves the module untested.
     """
     module = model.get_submodule(order.path)
     pristine = StateSnapshot(module)
     faults: dict[Any, Fault] = {}
-    notes: list[str] = []
+    unjudged: list[str] = []
     count = 0
     is_usable = True
     for call in order.calls:
@@ -52,7 +54,7 @@ def probe_variants(
                 during = f"variant {variant + 1}"
                 made = attempt(_oracle, module, order, call, variant, root_inputs)
                 if made.error is not None:
-                    notes.append(f"{during} of the inputs cannot be made: {error_line(made.error)}")
+                    unjudged.append(f"{during} of the inputs cannot be made: {error_line(made.error)}")
                     break
                 oracle = made.value
                 if oracle is None:
@@ -61,12 +63,12 @@ def probe_variants(
                     run = attempt(oracle.run, function)
                 if run.error is not None:
                     is_usable = not torch_internals.is_device_failure(run.error)
-                    found, note = _judged_error(oracle, run.error, is_usable=is_usable)
+                    found, why = _judged_error(oracle, run.error, is_usable=is_usable)
                 else:
                     # what the first one gives was compared when the module was checked
                     is_compared = order.compares_values and variant > 0
-                    found, note = _judged(oracle, run.value, function) if is_compared else ([], "")
-                notes += [f"{during} of the inputs {note}"] if note else []
+                    found, why = _judged(oracle, run.value, function) if is_compared else ([], "")
+                unjudged += [f"{during} of the inputs {why}"] if why else []
                 for fault in found:
                     fault = msgspec.structs.replace(fault, evidence={**fault.evidence, "call": call.index})
                     faults.setdefault(fault_key(fault), with_variant(fault, variant + 1))
@@ -82,11 +84,14 @@ def probe_variants(
         for fault in seen.faults:
             faults.setdefault(fault_key(fault), fault)
     torch.compiler.reset()
-    return Observation(faults=tuple(faults.values()), recompiles=count, notes=tuple(notes)), is_usable
+    untested = "; ".join(dict.fromkeys(unjudged))
+    return Observation(faults=tuple(faults.values()), recompiles=count, untested=untested), is_usable
 
 
 def _judged_error(oracle: Oracle, error: BaseException, *, is_usable: bool) -> tuple[list[Fault], str]:
-    """Make a fault of what a compiled run raised, or a note where eager mode raises too."""
+    """Make a fault of what a compiled run raised, or say why it is none."""
+    if isinstance(error, NotObservedError):
+        return [], f"is not compared: {error_text(error)}"
     eager = attempt(oracle.eager) if is_usable else None
     if eager is not None and eager.error is not None:
         return [], f"fails in eager mode too: {error_line(eager.error)}"
@@ -94,7 +99,10 @@ def _judged_error(oracle: Oracle, error: BaseException, *, is_usable: bool) -> t
 
 
 def _judged(oracle: Oracle, record: RunRecord, function: Callable[..., Any]) -> tuple[list[Fault], str]:
+    """Make faults of what differs, or say why nothing is known."""
     judged = attempt(oracle.judge, record, function)
+    if isinstance(judged.error, NotObservedError):
+        return [], f"is not compared: {error_text(judged.error)}"
     if judged.error is not None:
         return [], f"fails in eager mode: {error_line(judged.error)}"
     return faults_from_comparison(judged.value), ""

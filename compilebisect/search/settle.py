@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from compilebisect.core.dismissed import NOT_PROVED, NOT_TRIED, SEEN_ONCE, is_hidden, is_seen_as
 from compilebisect.core.findings import Verdicts
-from compilebisect.core.outcome import Kind
+from compilebisect.core.outcome import Kind, Observation
 from compilebisect.core.report import Repro
-from compilebisect.core.unit_result import IntroducedFault
+from compilebisect.core.unit_result import IntroducedFault, Probe
 from compilebisect.search.background_proofs import BackgroundProofs
 from compilebisect.search.bisection import Bisection
 
@@ -37,28 +37,32 @@ def take_back_unseen(bisection: Bisection, verdicts: Verdicts, proofs: Backgroun
         KeyboardInterrupt: the user did not wait; nothing is taken back then.
     """
     gone = {}
+    looks: dict[Probe, Observation] = {}  # one tells of all findings of its module
     for number, item in verdicts.faults.items():
         repro = proofs.repro_of(item)
         if repro is None or not repro.runs or repro.verified or item.fault.kind in _NOT_ASKED_AGAIN:
             continue
         if is_hidden(item.fault):
             continue
-        if verdicts.shows_above(number) or _shows_again(bisection, item):
+        if verdicts.shows_above(number) or _shows_again(bisection, item, looks):
             proofs.add_note(item, _SEEN_AGAIN)
         else:
             gone[number] = SEEN_ONCE
     verdicts.dismiss(gone)
 
 
-def _shows_again(bisection: Bisection, item: IntroducedFault) -> bool:
-    """Make the first check of a fault again; where in doubt, it shows."""
+def _shows_again(bisection: Bisection, item: IntroducedFault, looks: dict[Probe, Observation]) -> bool:
+    """Make the first check of a fault again, unless `looks` has it; where in doubt, it shows."""
     probe = bisection.walk.first_check_of(item)
     if probe is None:
         return True
-    seen = bisection.look_again(probe)
+    if probe not in looks:
+        looks[probe] = bisection.look_again(probe)
+    seen = looks[probe]
     faults = (*seen.faults, *(fault for found in seen.faults_by_instance.values() for fault in found))
     return (
         bool(seen.untested or seen.untested_instances)
         or not seen.completed
         or any(is_seen_as(item.fault, fault) for fault in faults)
+        or bool(faults and item.fault.kind is Kind.ERROR)  # it kept all else from being seen
     )

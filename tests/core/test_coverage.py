@@ -82,6 +82,18 @@ def test_a_model_whose_further_inputs_could_not_be_looked_at_is_untested():
     assert uncovered(Stumbling("", purposes=("variants",)).walk(variants=2)) == [""]
 
 
+@pytest.mark.parametrize("kind", [Kind.CRASH, Kind.TIMEOUT])
+def test_a_model_that_does_not_get_through_its_further_inputs_is_untested(kind: Kind):
+    class Ends(ScriptedModel):
+        def observe(self, probe: Probe) -> Observation:
+            if probe.variants:
+                return Observation(faults=(Fault(kind=kind, type="planted", message="it ended"),), completed=False)
+            return super().observe(probe)
+
+    (part,) = uncovered_parts(Ends(TREE).walk(variants=2))
+    assert (part.path, part.reason) == ("", "the further variants of the inputs were not all run: it ended")
+
+
 def test_a_look_in_place_that_stumbles_is_noted_at_a_module_with_a_verdict_of_its_own():
     walk = Stumbling("head", purposes=("in place",)).walk(context=True, all_modules=True)
     assert uncovered(walk) == []

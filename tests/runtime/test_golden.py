@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from compilebisect.runtime.cotangents import load_cotangents
+from compilebisect.runtime.cotangents import CotangentHooks, load_cotangents
 from compilebisect.runtime.golden import (
     CallLog,
     Capture,
@@ -177,7 +177,7 @@ def test_under_a_checkpoint_the_call_that_gradients_reach_is_the_golden_one(tmp_
     for path in ("block", "block.0"):
         with_grad = [call for call in log.calls[path] if call.context.grad_mode == "grad"]
         wanted = {index for call in with_grad for index in call.indices}
-        capture = Capture(model, {path: wanted}, tmp_path)
+        capture = Capture(model, {path: wanted}, tmp_path, CotangentHooks())
         with watch_calls(model, capture.note):
             model(x).sum().backward()
         assert wanted and all(load_cotangents(golden_file(tmp_path, path, index)) for index in wanted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
 from torch import nn
@@ -51,6 +53,27 @@ class KeepsIt(nn.Module):
         self.total += x
         self.past.mul_(0.5).add_(x)
         return self.total, self.past
+
+
+class Fills(nn.Module):
+    """Finds no more memory in the third compiled call, which comes before the third one in eager mode."""
+
+    filled: ClassVar[list[int]] = []
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    @torch.compiler.disable
+    def take(self):
+        self.calls += 1
+        if self.calls == 3 and not self.filled:
+            self.filled.append(1)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def forward(self, x):
+        self.take()
+        return x.sin()
 
 
 class FailsLater(nn.Module):
@@ -136,6 +159,22 @@ def test_a_module_that_eager_mode_cannot_call_so_often_is_noted():
     seen = observe(FailsLater())
     assert not seen.faults and not seen.has_right_rows
     assert "fails when it is called again in the state that it left: IndexError" in seen.notes[0]
+
+
+def test_memory_that_runs_out_in_a_later_call_blames_nobody():
+    seen = observe(Fills())
+    assert Fills.filled
+    assert not seen.has_right_rows and "OutOfMemoryError" in seen.notes[-1]
+    assert {fault.kind for fault in seen.faults} == {Kind.GRAPH_BREAK}
+
+
+def test_equal_results_of_later_calls_take_memory_once():
+    module = nn.Linear(4, 4).eval()
+    oracle = Oracle(module, (X,), {}, CallContext("no_grad"))
+    first = oracle.run(module)
+    row = Row(oracle, module, first)
+    assert row.call() and row.call()
+    assert all(record is first for record in row.records)
 
 
 def test_the_module_is_left_as_it_was():

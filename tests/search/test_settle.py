@@ -79,6 +79,20 @@ def test_what_a_second_check_shows_or_cannot_tell_of_stays_a_finding(seen: Obser
     assert len(verdicts.findings) == len(proofs.notes) == 1
 
 
+def test_an_error_in_whose_place_something_else_shows_stays_a_finding() -> None:
+    verdicts = flaky(Kind.ERROR)
+    settled(verdicts, Observation(faults=(Fault(kind=Kind.DIVERGENCE, type="values"),)))
+    assert len(verdicts.findings) == 1
+
+
+def test_all_findings_of_a_module_are_looked_at_again_at_once() -> None:
+    planted = [Planted(Kind.DIVERGENCE, "", type_name=name) for name in ("values", "stride")]
+    verdicts = Verdicts(ScriptedModel({"": ["a"], "a": []}, planted).walk(), "/project")
+    assert len(verdicts.findings) == 2
+    look, _ = settled(verdicts, Observation())
+    assert not verdicts.findings and len(look.probes) == 1
+
+
 @pytest.mark.parametrize(
     "repro", [None, SHOWN, msgspec.structs.replace(GONE, runs=0)], ids=["none", "shown", "not run"]
 )
